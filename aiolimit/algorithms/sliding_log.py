@@ -1,0 +1,80 @@
+"""Sliding log: the times of the newest ``limit`` units, oldest first.
+
+More is never needed. ``cost`` units fit when the ``cost``-th oldest of a full log has aged out, so a unit charged beyond
+the limit may overwrite the oldest one. How many were overwritten while they still counted is kept in ``excess``, for
+refunds only: they are older than all that is left, so they have aged out when the oldest of those has.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
+
+if TYPE_CHECKING:
+    from ..policies import SlidingLog
+
+
+class Log:
+    """The state of one key. Changed in place when units are charged or given back, and by a clock set back."""
+
+    __slots__ = ("excess", "times")
+
+    def __init__(self, times: deque[int] | None = None, excess: int = 0) -> None:
+        self.times = deque[int]() if times is None else times
+        self.excess = excess
+
+    def __repr__(self) -> str:
+        return f"Log({list(self.times)}, excess={self.excess})"
+
+
+class SlidingLogRule:
+    """The rule of a `SlidingLog`: a unit counts while it lies in ``(now - window, now]``."""
+
+    script = "sliding_log"
+    __slots__ = ("limit", "params", "tolerance", "window")
+
+    def __init__(self, policy: SlidingLog) -> None:
+        self.limit = policy.limit
+        self.window = round(policy.window * 1_000_000)
+        self.tolerance = clock_tolerance(self.window)
+        self.params = (self.limit, self.window, self.tolerance)
+
+    def decide(self, state: Log | None, now: int, op: int, cost: int) -> tuple[Log | None, int, int, int, int]:
+        """Answer one question, as `aiolimit.algorithms.rule` says."""
+        at = now
+        log = state if state is not None else Log()
+        times = log.times
+        if times and times[-1] > now:
+            if times[-1] - now <= self.tolerance:
+                at = times[-1]
+            else:
+                log.times = times = deque(min(time, now) for time in times)
+        over = max(len(times) - self.limit, 0)  # under a limit that was lowered
+        oldest = bisect_right(times, at - self.window, over)
+        used = len(times) - oldest
+        excess = log.excess + over if oldest == over else 0
+        moved = moved_units(op, cost, self.limit - used)
+        if moved and (moved > 0 or state is not None):
+            for _ in range(oldest):
+                times.popleft()
+            oldest = 0
+            if moved > 0:
+                excess = min(excess + max(used + moved - self.limit, 0), MAX_EXACT)
+                times.extend(repeat(at, min(moved, self.limit)))
+                for _ in range(len(times) - self.limit):
+                    times.popleft()
+            else:
+                from_excess = min(-moved, excess)
+                excess -= from_excess
+                for _ in range(min(-moved - from_excess, used)):
+                    times.popleft()
+            log.excess = excess
+            state, used = log, len(times)
+        free = self.limit - used
+        unmet = 0 if moved else unmet_units(op, cost, free)
+        retry = times[oldest + unmet - free - 1] + self.window - now if unmet else 0
+        return state, max(moved, 0), free, retry, times[-1] + self.window - now if used else 0
