@@ -8,6 +8,7 @@ from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import FixedWindow
+    from .rule import Answer
 
 State: TypeAlias = tuple[int, int]
 """``(units in use, when it was written in µs)``."""
@@ -25,7 +26,7 @@ class FixedWindowRule:
         self.tolerance = clock_tolerance(self.window)
         self.params = (self.limit, self.window, self.tolerance)
 
-    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, int, int, int, int]:
+    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         window, limit = self.window, self.limit
         at = now
@@ -46,4 +47,4 @@ class FixedWindowRule:
             free = max(limit - used, 0)
         until_next = start + window - now
         retry = until_next if not moved and unmet_units(op, cost, free) else 0
-        return state, max(moved, 0), free, retry, until_next if used else 0
+        return state, (max(moved, 0), free, retry, until_next if used else 0)

@@ -2,7 +2,7 @@
 
 Theory of operation. A *rule* is a policy compiled to integers. Its one function is::
 
-    decide(state, now_us, op, cost) -> (state, granted, remaining, retry_us, reset_us)
+    decide(state, now_us, op, cost) -> (state, (granted, remaining, retry_us, reset_us))
 
 ``state`` is what is stored for one key, None for a key that is not there. Every rule holds to this:
 
@@ -18,11 +18,14 @@ Theory of operation. A *rule* is a policy compiled to integers. Its one function
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 TAKE, UP_TO, PEEK, CHARGE, REFUND, RESET = range(6)
 """What is asked: all of ``cost`` or nothing; as much as fits; would it fit; charge it anyway; give it back; forget the
 key. `RESET` is for backends alone: no rule is needed for it."""
+
+Answer: TypeAlias = tuple[int, int, int, int]
+"""``(granted, remaining, retry_us, reset_us)``; granted when ``retry_us`` is 0."""
 
 MAX_EXACT = 2**53 - 1
 """The largest integer that a Lua number holds exactly. A debt that would pass it stays there."""
@@ -50,7 +53,7 @@ class Rule(Protocol):
         """The most units admitted from fresh."""
         ...
 
-    def decide(self, state: Any, now: int, op: int, cost: int) -> tuple[Any, int, int, int, int]:
+    def decide(self, state: Any, now: int, op: int, cost: int) -> tuple[Any, Answer]:
         """Answer one question; see the theory of operation above."""
         ...
 

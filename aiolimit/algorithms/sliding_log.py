@@ -16,6 +16,7 @@ from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import SlidingLog
+    from .rule import Answer
 
 
 class Log:
@@ -43,7 +44,7 @@ class SlidingLogRule:
         self.tolerance = clock_tolerance(self.window)
         self.params = (self.limit, self.window, self.tolerance)
 
-    def decide(self, state: Log | None, now: int, op: int, cost: int) -> tuple[Log | None, int, int, int, int]:
+    def decide(self, state: Log | None, now: int, op: int, cost: int) -> tuple[Log | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         at = now
         log = state if state is not None else Log()
@@ -77,4 +78,4 @@ class SlidingLogRule:
         free = self.limit - used
         unmet = 0 if moved else unmet_units(op, cost, free)
         retry = times[oldest + unmet - free - 1] + self.window - now if unmet else 0
-        return state, max(moved, 0), free, retry, times[-1] + self.window - now if used else 0
+        return state, (max(moved, 0), free, retry, times[-1] + self.window - now if used else 0)

@@ -13,6 +13,7 @@ from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import SlidingWindow
+    from .rule import Answer
 
 State: TypeAlias = tuple[int, int, int, int]
 """``(last window's units, this window's units, when it was written in µs, the window in µs then)``."""
@@ -36,7 +37,7 @@ class SlidingWindowRule:
         self.tolerance = clock_tolerance(self.window)
         self.params = (self.limit, self.window, self.tick, self.steps, self.most, self.tolerance)
 
-    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, int, int, int, int]:
+    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         window, steps = self.window, self.steps
         at = now
@@ -67,7 +68,7 @@ class SlidingWindowRule:
         unmet = 0 if moved else unmet_units(op, cost, free)
         retry = self._fits_at(previous, current, start, unmet) - now if unmet else 0
         ends = start + 2 * window if current else start + window if previous else now
-        return state, max(moved, 0), free, retry, ends - now
+        return state, (max(moved, 0), free, retry, ends - now)
 
     def _free(self, previous: int, current: int, left: int) -> int:
         return max((self.limit - current) * self.steps - previous * left, 0) // self.steps

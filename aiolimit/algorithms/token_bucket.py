@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ..policies import TokenBucket
+    from .rule import Answer
 
 State: TypeAlias = tuple[int, int, int]
 """``(level in ticks, when it was written in µs, ticks to a unit then)``."""
@@ -38,7 +39,7 @@ class TokenBucketRule:
         self.tolerance = clock_tolerance(self._drain_us(self.full))
         self.params = (self.unit, self.gain, self.span, self.full, self.tolerance)
 
-    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, int, int, int, int]:
+    def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         unit = self.unit
         at = since = now
@@ -63,10 +64,10 @@ class TokenBucketRule:
         if moved and (moved > 0 or state is not None):
             held = min(max(level + moved * unit, 0), MAX_EXACT)
             free = (self.full - held) // unit if held < self.full else 0
-            return (held, at, unit), max(moved, 0), free, 0, at + self._drain_us(held) - now
+            return (held, at, unit), (max(moved, 0), free, 0, at + self._drain_us(held) - now)
         unmet = unmet_units(op, cost, free)
         retry = since + self._drain_us(held + unmet * unit - self.full) - now if unmet else 0
-        return state, 0, free, retry, max(since + self._drain_us(held) - now, 0)
+        return state, (0, free, retry, max(since + self._drain_us(held) - now, 0))
 
     def _drain_us(self, ticks: int) -> int:
         return min(-(-ticks * self.span // self.gain), MAX_WAIT_US)

@@ -1,0 +1,56 @@
+"""The one seam between limiters and where they decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ..algorithms import Answer
+    from ..decision import Source
+    from ..keys import Key
+    from ..policies import Policy
+
+
+class Place(Protocol):
+    """One policy of one limiter on a backend: where its questions go.
+
+    What the backend knows at once comes back as it is; what takes a round trip comes back as something to await. It
+    fails with `BackendError`, its children, or, for a key that is none, as `aiolimit.keys.key_bytes` does.
+    """
+
+    def ask(self, op: int, key: Key, cost: int) -> Answer | Awaitable[Answer]:
+        """Answer one question; ``op`` is one of the verbs of `aiolimit.algorithms`."""
+        ...
+
+    def ask_many(
+        self, op: int, keys: Sequence[Key], costs: Sequence[int]
+    ) -> list[Answer] | Awaitable[list[Answer]]:
+        """Answer a batch: as many answers as keys, in their order."""
+        ...
+
+
+class Backend(Protocol):
+    """Decides, for all limiters that share it."""
+
+    @property
+    def source(self) -> Source:
+        """What its decisions name as their source."""
+        ...
+
+    def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> Place:
+        """Prepare to decide by this policy for the limiter of this name; no I/O."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what is held. Deciding again takes it up again."""
+        ...
+
+    async def __aenter__(self) -> Any:
+        """The backend itself."""
+        ...
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        ...

@@ -1,0 +1,209 @@
+"""One connection with a script call in flight at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from redis import exceptions as redis_errors
+
+from ..errors import BackendOverloaded
+from .batching import closed, given_up
+from .wire import pack_calls, translate
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection
+
+    from .batching import Batch, Hub
+
+_STARVED_RETRY = 0.005
+"""Seconds between two looks at a pool that has no connection free."""
+
+
+class Connector(Protocol):
+    """Where lanes get their connections from."""
+
+    async def connect(self) -> AbstractConnection:
+        """A connection that is ready to send."""
+        ...
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Give one back."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an idle lane may hold on to its connection."""
+        ...
+
+
+class Lane:
+    """Serves a hub's queue over one connection, call by call, in a task of its own."""
+
+    def __init__(self, hub: Hub, connector: Connector) -> None:
+        self._hub = hub
+        self._connector = connector
+        self._connection: AbstractConnection | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._dropped = False
+        self.is_opening = False
+        # A context of its own: the lane outlives the caller whose question started it.
+        self._task = hub.loop.create_task(self._run(), name="aiolimit lane", context=contextvars.Context())
+
+    def __repr__(self) -> str:
+        state = "ended" if self.ended else "opening" if self.is_opening else "idle" if self._idle else "busy"
+        return f"<Lane {state}>"
+
+    @property
+    def ended(self) -> bool:
+        """Whether its task is over."""
+        return self._task.done()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it holds a connection."""
+        return self._connection is not None and not self.ended
+
+    def wake(self) -> bool:
+        """Serve the queue now, if idle. Gives whether it was."""
+        if self._idle is None or self._idle.done():
+            return False
+        self._idle.set_result(None)
+        return True
+
+    def drop(self) -> None:
+        """Give up the call in flight and its connection: its answers come too late for everyone."""
+        if not self._dropped:
+            self._dropped = True
+            self._task.cancel()
+
+    async def aclose(self) -> None:
+        """End the task and close the connection."""
+        self._task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._serve()
+                except asyncio.CancelledError:
+                    if not self._dropped or self._task.uncancel():
+                        raise
+                    self._dropped = False
+                    await self._disconnect()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._disconnect()
+
+    async def _serve(self) -> None:
+        """Serve the queue until it is empty, then wait to be woken."""
+        while self._hub.has_work:
+            connection = await self._ready()
+            if connection is not None:
+                batches = self._hub.take()
+                if batches:
+                    await self._exchange(connection, batches)
+            elif self._hub.starved and not self._hub.has_other_connection(self):
+                await asyncio.sleep(_STARVED_RETRY)
+            else:
+                break
+        if self._connection is not None and not self._connector.keeps:
+            connection, self._connection = self._connection, None
+            await self._connector.release(connection)
+        self._idle = self._hub.loop.create_future()
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+
+    async def _ready(self) -> AbstractConnection | None:
+        """The connection, opened if need be; None when another lane should serve the queue, or there is none left."""
+        if self._connection is not None:
+            if _is_alive(self._connection):
+                return self._connection
+            await self._disconnect()
+        hub = self._hub
+        self.is_opening = True
+        try:
+            async with asyncio.timeout(hub.deadline):
+                self._connection = await self._connector.connect()
+        except Exception as error:  # whatever a client raises while it connects is an answer to those who wait
+            failure = translate(error)
+            hub.starved = isinstance(failure, BackendOverloaded)
+            if hub.starved or hub.has_other_connection(self):
+                return None
+            hub.stats.failures += 1
+            for batch in hub.take():
+                batch.fail(lambda: translate(error))
+            return None
+        finally:
+            self.is_opening = False
+        hub.starved = False
+        hub.stats.connections += 1
+        return self._connection
+
+    async def _exchange(self, connection: AbstractConnection, batches: list[Batch]) -> None:
+        """Send these batches once and hand out what comes back."""
+        stats = self._hub.stats
+        stats.calls += len(batches)
+        stats.decisions += sum(len(batch.keys) for batch in batches)
+        for batch in batches:
+            batch.lane = self
+        try:
+            missing = await self._round(connection, batches, ())
+            while missing:
+                # The first call of each script carries its text, and the rest of them find it there.
+                texts = {batch.kind.script.sha: batch for batch in reversed(missing)}
+                stats.script_loads += len(texts)
+                missing = await self._round(connection, missing, list(texts.values()))
+        except asyncio.CancelledError:
+            for batch in batches:
+                batch.fail(given_up if self._dropped else closed)
+            raise
+        except Exception as failure:  # noqa: BLE001  (clients raise more than their own errors out of a dying transport)
+            error = failure
+            stats.failures += 1
+            for batch in batches:
+                batch.fail(lambda: translate(error))
+            await self._disconnect()
+        finally:
+            for batch in batches:
+                batch.lane = None
+
+    async def _round(
+        self, connection: AbstractConnection, batches: list[Batch], with_text: list[Batch] | tuple[()]
+    ) -> list[Batch]:
+        """One write and its replies. Gives the batches whose script the server does not know."""
+        missing: list[Batch] = []
+        await connection.send_packed_command(pack_calls(batches, with_text), check_health=False)
+        for batch in batches:
+            try:
+                reply = await connection.read_response(disable_decoding=True)
+            except redis_errors.NoScriptError:
+                missing.append(batch)
+            except redis_errors.ReadOnlyError:
+                raise
+            except redis_errors.ResponseError as refusal:
+                error = refusal
+                batch.fail(lambda: translate(error))  # noqa: B023  (called at once)
+            else:
+                batch.settle(reply)
+        return missing
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+            await self._connector.release(connection)
+
+
+def _is_alive(connection: AbstractConnection) -> bool:
+    """Whether the other side has not hung up while the connection was idle. Costs no system call."""
+    reader = getattr(connection, "_reader", None)  # there is no public way that does not read or wait
+    if reader is None:
+        return False
+    return not (isinstance(reader, asyncio.StreamReader) and (reader.at_eof() or reader.exception() is not None))

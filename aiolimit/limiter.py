@@ -1,0 +1,277 @@
+"""The limiter: the story of one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO, Answer
+from .backends import MemoryBackend, RedisBackend
+from .decision import Decision
+from .errors import BackendUnavailable, PolicyError
+from .keys import key_bytes
+from .policies import Policy, parse_policies
+from .waiting import Acquisition, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from typing import Self
+
+    from .backends import Backend
+    from .keys import Key
+
+Failure = Literal["open", "closed"]
+Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
+
+_new = tuple.__new__  # a named tuple's own constructor takes three times as long
+_CHUNK = 2_000
+_CLOSED_RETRY_S = 1.0
+"""What a refusal without the store tells to wait: there is nothing to compute it from."""
+
+
+class Limiter:
+    """Decides for the callers of one policy, each known by a key.
+
+    Made without I/O, at import time if you like, and used from any event loop.
+
+    Args:
+        policy: A policy, or policy text such as ``"100/minute burst 20"``.
+        backend: Where the counts are kept: a `RedisBackend`, a `MemoryBackend`, or a URL that makes one. None keeps them
+            in this process, in a backend of this limiter's own.
+        name: Separates the keys of limiters that share a backend. Limiters of one name and kind of policy share them.
+        failure: What to decide when the store does not answer within the backend's deadline: ``"open"`` admits,
+            ``"closed"`` refuses. The decision's ``source`` says so. Errors that waiting does not mend always raise.
+        group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that must
+            lie together.
+
+    Raises:
+        PolicyError: When the policy text cannot be read, or there is not exactly one policy.
+        ValueError: When a URL or another value is wrong.
+        TypeError: When an argument is of another type.
+    """
+
+    def __init__(
+        self,
+        policy: Policies,
+        backend: Backend | str | None = None,
+        *,
+        name: str = "default",
+        failure: Failure = "open",
+        group: Callable[[Key], Key] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name must be a text that is not empty, not {name!r}")
+        if failure not in ("open", "closed"):
+            raise ValueError(f"failure must be 'open' or 'closed', not {failure!r}")
+        self.policy = _one_policy(policy)
+        self.name = name
+        self._owns_backend = backend is None or isinstance(backend, str)
+        self.backend: Backend = _backend(backend)
+        self._failure = failure
+        self._limit = self.policy.limit
+        self._source = self.backend.source
+        self._ask = (place := self.backend.place(name, self.policy, group)).ask
+        self._ask_many = place.ask_many
+        self._line = Line()
+
+    def __repr__(self) -> str:
+        return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
+
+    async def try_acquire(self, key: Key, cost: int = 1) -> Decision:
+        """Decide now whether ``cost`` units may go, and charge them if so. Never waits for its turn; see `acquire`.
+
+        Args:
+            key: Who asks: text or bytes, not empty.
+            cost: Units, a whole number; 0 only looks, as `peek` does.
+
+        Raises:
+            PolicyError: When the cost is more than the policy can ever admit.
+            TypeError, ValueError: When the key or the cost is not valid.
+            BackendError: When the store refuses in a way that waiting does not mend.
+        """
+        if type(cost) is not int or not 0 <= cost <= self._limit:
+            self._check_cost(cost)
+        try:
+            answer = self._ask(TAKE, key, cost)
+            if type(answer) is not tuple:
+                answer = await cast("Awaitable[Answer]", answer)
+        except BackendUnavailable:
+            return self._without_store(key, cost, cost)
+        return self._decision(key, cost, answer)
+
+    def acquire(self, key: Key, cost: int = 1, *, timeout: float | None = None) -> Acquisition:
+        """Wait for its turn, then charge ``cost`` units. `try_acquire` is the one that never waits.
+
+        Await it for the decision, or enter it: ``async with limiter.acquire(key) as decision``. Callers of one key are
+        served in the order in which they came to this limiter; waiting on one key holds up no other.
+
+        Args:
+            key: Who asks: text or bytes, not empty.
+            cost: Units, a whole number.
+            timeout: The most seconds to wait; None waits as long as it takes, 0 decides now.
+
+        Raises:
+            RateLimitExceeded: When it cannot be in time, at once if that is known at once.
+            PolicyError, TypeError, ValueError, BackendError: As `try_acquire`.
+        """
+        self._check_cost(cost)
+        return Acquisition(self._line, self.try_acquire, self._refusal, key, cost, timeout)
+
+    async def try_acquire_many(self, items: Iterable[Key | tuple[Key, int]]) -> list[Decision]:
+        """Decide now for many at once, in one script call for each few hundred. Never waits.
+
+        Args:
+            items: Keys, or pairs of a key and its cost. A key that stands twice sees its own earlier spend.
+
+        Returns:
+            One decision for each item, in their order.
+
+        Raises:
+            As `try_acquire`; everything is checked before anything is charged.
+        """
+        keys: list[Key] = []
+        costs: list[int] = []
+        for item in items:
+            key, cost = item if isinstance(item, tuple) else (item, 1)
+            self._check_cost(cost)
+            keys.append(key)
+            costs.append(cost)
+        decisions: list[Decision] = []
+        for key in keys:
+            key_bytes(key)
+        for start in range(0, len(keys), _CHUNK):
+            decisions += await self._decide_chunk(keys[start : start + _CHUNK], costs[start : start + _CHUNK])
+        return decisions
+
+    async def acquire_up_to(self, key: Key, cost: int) -> Decision:
+        """Charge as many whole units of ``cost`` as fit now. Never waits; ``decision.granted`` says how many.
+
+        Args:
+            key: Who asks.
+            cost: The most units wanted; may be more than the limit.
+        """
+        _check_units(cost)
+        wanted = min(cost, self._limit)
+        return await self._decide(UP_TO, key, cost, wanted, granted=wanted)
+
+    async def peek(self, key: Key, cost: int = 1) -> Decision:
+        """Tell what `try_acquire` would decide. Spends nothing and creates nothing."""
+        self._check_cost(cost)
+        return await self._decide(PEEK, key, cost, cost)
+
+    async def refund(self, key: Key, cost: int = 1) -> Decision:
+        """Give back ``cost`` units that were charged and not used.
+
+        Never makes a key fresher than fresh, and creates nothing. A sliding log gives back its oldest units first, so that
+        what stays counts at least as long as it should.
+        """
+        _check_units(cost)
+        return await self._decide(REFUND, key, cost, cost)
+
+    async def charge(self, key: Key, cost: int = 1) -> Decision:
+        """Charge ``cost`` units whether they fit or not: what was really used, known afterwards.
+
+        Beyond the limit the key is in debt: nothing is admitted until the debt is paid off by time. A debt is kept
+        exactly up to seven times the limit at least, and beyond that counts as no more.
+        """
+        _check_units(cost)
+        return await self._decide(CHARGE, key, cost, cost)
+
+    async def reset(self, key: Key) -> Decision:
+        """Forget the key: it is fresh again."""
+        return await self._decide(RESET, key, 0, 0)
+
+    async def aclose(self) -> None:
+        """Close the backend, if this limiter made it from a URL or for itself."""
+        if self._owns_backend:
+            await self.backend.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def _decide(self, op: int, key: Key, cost: int, asked: int, granted: int = 0) -> Decision:
+        """One question of any kind; ``granted`` is what to say is charged when the store cannot be asked."""
+        try:
+            answer = self._ask(op, key, asked)
+            if not isinstance(answer, tuple):
+                answer = await answer
+        except BackendUnavailable:
+            return self._without_store(key, cost, granted)
+        return self._decision(key, cost, answer)
+
+    async def _decide_chunk(self, keys: list[Key], costs: list[int]) -> list[Decision]:
+        try:
+            answers = self._ask_many(TAKE, keys, costs)
+            if not isinstance(answers, list):
+                answers = await answers
+        except BackendUnavailable:
+            return [self._without_store(key, cost, cost) for key, cost in zip(keys, costs, strict=True)]
+        return [
+            self._decision(key, cost, answer)
+            for key, cost, answer in zip(keys, costs, answers, strict=True)
+        ]
+
+    def _decision(self, key: Key, cost: int, answer: Answer) -> Decision:
+        granted, remaining, retry_us, reset_us = answer
+        allowed = retry_us == 0
+        retry_after, reset_after = retry_us / 1_000_000, reset_us / 1_000_000
+        limit, source, policy = self._limit, self._source, self.policy
+        return _new(
+            Decision, (allowed, key, cost, granted, limit, remaining, retry_after, reset_after, source, policy)
+        )
+
+    def _without_store(self, key: Key, cost: int, granted: int) -> Decision:
+        """What the failure policy says."""
+        if self._failure == "closed":
+            return self._refusal(key, cost, _CLOSED_RETRY_S)._replace(source="fail_closed")
+        return Decision(True, key, cost, granted, self._limit, self._limit, 0.0, 0.0, "fail_open", self.policy)
+
+    def _refusal(self, key: Key, cost: int, retry_after: float) -> Decision:
+        """A refusal that the store was not asked for."""
+        return Decision(False, key, cost, 0, self._limit, 0, retry_after, retry_after, self._source, self.policy)
+
+    def _check_cost(self, cost: object) -> None:
+        units = _check_units(cost)
+        if units > self._limit:
+            raise PolicyError(
+                f"cost {units} can never be admitted: the policy {self.policy} admits at most {self._limit} at once; "
+                "ask for less at a time, or for as much as fits with acquire_up_to"
+            )
+
+
+def _check_units(cost: object) -> int:
+    if isinstance(cost, bool) or not isinstance(cost, int):
+        raise TypeError(f"cost must be a whole number of units, not {cost!r} ({type(cost).__name__})")
+    if not 0 <= cost <= MAX_EXACT:
+        raise ValueError(f"cost must be between 0 and 2**53 - 1 units, not {cost}; to give units back, use refund")
+    return cost
+
+
+def _one_policy(policy: Policies) -> Policy:
+    if isinstance(policy, str):
+        found: tuple[object, ...] = parse_policies(policy)
+    elif isinstance(policy, list | tuple):
+        found = tuple(part for item in policy for part in (parse_policies(item) if isinstance(item, str) else (item,)))
+    else:
+        found = (policy,)
+    if len(found) != 1:
+        raise PolicyError(f"a limiter takes one policy, not {len(found)}: use a limiter for each")
+    (one,) = found
+    if not isinstance(one, Policy):
+        raise TypeError(f"policy must be a policy or policy text such as '100/minute', not {one!r}")
+    return one
+
+
+def _backend(backend: Backend | str | None) -> Backend:
+    if backend is None:
+        return MemoryBackend()
+    if isinstance(backend, str):
+        return RedisBackend.from_url(backend)
+    if not hasattr(backend, "place"):
+        raise TypeError(
+            f"backend must be a RedisBackend, a MemoryBackend or a URL, not {type(backend).__name__}; "
+            "for a client that you have, write RedisBackend(client=...)"
+        )
+    return backend
