@@ -24,7 +24,7 @@ class Decision(NamedTuple):
     cost: int
     """The units asked for."""
     granted: int
-    """The units charged: ``cost`` or 0, and anything between after ``acquire_up_to``. 0 from ``peek`` and ``refund``."""
+    """The units charged: ``cost`` or 0, or anything between after ``acquire_up_to``."""
     limit: int
     """The most that the policy admits from idle."""
     remaining: int

@@ -6,8 +6,8 @@
 
 Two different inputs never share a key. The prefix has no brace, so the first brace ends it; the limiter's name is
 percent-encoded, so it has no colon; the tag is a fixed word; and the user's text comes last, as it is, or as a digest
-under a tag of its own. The hash tag, which places the key in a Redis Cluster, is chosen from a fixed table: no text of a
-user reaches it.
+under a tag of its own. The hash tag, which places the key in a Redis Cluster, is chosen from a fixed table: no text of
+a user reaches it.
 """
 
 from __future__ import annotations

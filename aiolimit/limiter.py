@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO, Answer
+from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
 from .errors import BackendUnavailable, PolicyError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from typing import Self
 
+    from .algorithms import Answer
     from .backends import Backend
     from .keys import Key
 
@@ -35,12 +37,14 @@ class Limiter:
 
     Args:
         policy: A policy, or policy text such as ``"100/minute burst 20"``.
-        backend: Where the counts are kept: a `RedisBackend`, a `MemoryBackend`, or a URL that makes one. None keeps them
+        backend: Where the counts are kept: a `RedisBackend`, a `MemoryBackend`, or a URL that makes one. None keeps
+        them
             in this process, in a backend of this limiter's own.
         name: Separates the keys of limiters that share a backend. Limiters of one name and kind of policy share them.
         failure: What to decide when the store does not answer within the backend's deadline: ``"open"`` admits,
             ``"closed"`` refuses. The decision's ``source`` says so. Errors that waiting does not mend always raise.
-        group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that must
+        group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that
+        must
             lie together.
 
     Raises:
@@ -71,7 +75,7 @@ class Limiter:
         self._source = self.backend.source
         self._ask = (place := self.backend.place(name, self.policy, group)).ask
         self._ask_many = place.ask_many
-        self._line = Line()
+        self._line = Line(self.try_acquire, self._refusal)
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
@@ -114,7 +118,7 @@ class Limiter:
             PolicyError, TypeError, ValueError, BackendError: As `try_acquire`.
         """
         self._check_cost(cost)
-        return Acquisition(self._line, self.try_acquire, self._refusal, key, cost, timeout)
+        return Acquisition(self._line, key, cost, timeout)
 
     async def try_acquire_many(self, items: Iterable[Key | tuple[Key, int]]) -> list[Decision]:
         """Decide now for many at once, in one script call for each few hundred. Never waits.
@@ -161,8 +165,8 @@ class Limiter:
     async def refund(self, key: Key, cost: int = 1) -> Decision:
         """Give back ``cost`` units that were charged and not used.
 
-        Never makes a key fresher than fresh, and creates nothing. A sliding log gives back its oldest units first, so that
-        what stays counts at least as long as it should.
+        Never makes a key fresher than fresh, and creates nothing. A sliding log gives back its oldest units first, so
+        that what stays counts at least as long as it should.
         """
         _check_units(cost)
         return await self._decide(REFUND, key, cost, cost)
@@ -208,29 +212,25 @@ class Limiter:
                 answers = await answers
         except BackendUnavailable:
             return [self._without_store(key, cost, cost) for key, cost in zip(keys, costs, strict=True)]
-        return [
-            self._decision(key, cost, answer)
-            for key, cost, answer in zip(keys, costs, answers, strict=True)
-        ]
+        return [self._decision(key, cost, answer) for key, cost, answer in zip(keys, costs, answers, strict=True)]
 
     def _decision(self, key: Key, cost: int, answer: Answer) -> Decision:
         granted, remaining, retry_us, reset_us = answer
         allowed = retry_us == 0
         retry_after, reset_after = retry_us / 1_000_000, reset_us / 1_000_000
         limit, source, policy = self._limit, self._source, self.policy
-        return _new(
-            Decision, (allowed, key, cost, granted, limit, remaining, retry_after, reset_after, source, policy)
-        )
+        return _new(Decision, (allowed, key, cost, granted, limit, remaining, retry_after, reset_after, source, policy))
 
     def _without_store(self, key: Key, cost: int, granted: int) -> Decision:
         """What the failure policy says."""
         if self._failure == "closed":
             return self._refusal(key, cost, _CLOSED_RETRY_S)._replace(source="fail_closed")
-        return Decision(True, key, cost, granted, self._limit, self._limit, 0.0, 0.0, "fail_open", self.policy)
+        return self._decision(key, cost, (granted, self._limit, 0, 0))._replace(source="fail_open")
 
     def _refusal(self, key: Key, cost: int, retry_after: float) -> Decision:
         """A refusal that the store was not asked for."""
-        return Decision(False, key, cost, 0, self._limit, 0, retry_after, retry_after, self._source, self.policy)
+        wait_us = math.ceil(retry_after * 1_000_000) or 1
+        return self._decision(key, cost, (0, 0, wait_us, wait_us))
 
     def _check_cost(self, cost: object) -> None:
         units = _check_units(cost)

@@ -119,8 +119,8 @@ class SlidingWindow(_Window):
     """Admit about ``limit`` units in any ``window`` seconds, from two counters.
 
     The last window counts in proportion to how much of it still overlaps: ``previous · (1 - elapsed/window) + current``
-    never exceeds ``limit``. An estimate that takes the last window's traffic as even; a large limit needs no more memory
-    than a small one.
+    never exceeds ``limit``. An estimate that takes the last window's traffic as even; a large limit needs no more
+    memory than a small one.
 
     Args:
         limit: Units per window.
@@ -248,17 +248,20 @@ def _check_number(what: str, value: object) -> None:
 def _check_period(what: str, seconds: float) -> None:
     _check_number(what, seconds)
     if not MIN_PERIOD <= seconds <= MAX_PERIOD:
-        raise PolicyError(f"{what} must be between {MIN_PERIOD} s and {MAX_PERIOD:.0f} s (ten years), not {seconds!r} s")
+        raise PolicyError(
+            f"{what} must be between {MIN_PERIOD} s and {MAX_PERIOD:.0f} s (ten years), not {seconds!r} s"
+        )
 
 
 def _check_units(what: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise PolicyError(f"{what} must be a whole number of units, not {value!r} ({type(value).__name__})")
     if not 1 <= value <= most:
-        raise PolicyError(f"{what} must be between 1 and {most}, not {value}; to refuse everything, do not ask a limiter")
+        raise PolicyError(
+            f"{what} must be between 1 and {most}, not {value}; to refuse everything, do not ask a limiter"
+        )
 
 
 def _check_name(name: object) -> None:
     if name is not None and (not isinstance(name, str) or not name):
         raise PolicyError(f"name must be a text that is not empty, or None, not {name!r}")
-

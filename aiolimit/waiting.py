@@ -27,9 +27,20 @@ class _Turn:
 
 
 class Line:
-    """The callers that wait, by event loop and key. Holds nothing when nobody does."""
+    """The callers that wait, by event loop and key. Holds nothing when nobody does.
 
-    def __init__(self) -> None:
+    Args:
+        ask: Decides now for a key and a cost.
+        refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Key, int], Coroutine[None, None, Decision]],
+        refusal: Callable[[Key, int, float], Decision],
+    ) -> None:
+        self.ask = ask
+        self.refusal = refusal
         self._turns: dict[tuple[asyncio.AbstractEventLoop, Key], _Turn] = {}
 
     def __len__(self) -> int:
@@ -63,24 +74,14 @@ class Line:
 class Acquisition:
     """What `Limiter.acquire` gives: await it, or enter it with ``async with``. Good for one use."""
 
-    __slots__ = ("_ask", "_cost", "_key", "_line", "_refusal", "_timeout")
+    __slots__ = ("_cost", "_key", "_line", "_timeout")
 
-    def __init__(
-        self,
-        line: Line,
-        ask: Callable[[Key, int], Coroutine[None, None, Decision]],
-        refusal: Callable[[Key, int, float], Decision],
-        key: Key,
-        cost: int,
-        timeout: float | None,
-    ) -> None:
+    def __init__(self, line: Line, key: Key, cost: int, timeout: float | None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
             raise TypeError(f"timeout must be seconds or None, not {timeout!r} ({type(timeout).__name__})")
         if timeout is not None and not timeout >= 0:  # so that NaN is refused, too
             raise ValueError(f"timeout must be 0 or more seconds, or None to wait as long as it takes, not {timeout!r}")
         self._line = line
-        self._ask = ask
-        self._refusal = refusal
         self._key = key
         self._cost = cost
         self._timeout = None if timeout == math.inf else timeout
@@ -102,16 +103,16 @@ class Acquisition:
                 while True:
                     # With no time to wait there still is time to ask.
                     async with asyncio.timeout_at(deadline if self._timeout else None):
-                        decision = await self._ask(self._key, self._cost)
+                        decision = await self._line.ask(self._key, self._cost)
                     if decision.allowed:
                         return decision
                     wait = decision.retry_after
                     if wait is None or decision.source == "fail_closed":
                         raise RateLimitExceeded("refused, because the store does not answer", decision)
                     if deadline is not None and loop.time() + wait > deadline:
-                        raise RateLimitExceeded(f"would have to wait {wait:.3f} s, more than the timeout allows", decision)
+                        raise RateLimitExceeded(f"would have to wait {wait:.3f} s, past its timeout", decision)
                     await asyncio.sleep(wait)
         except TimeoutError:
             timeout = self._timeout or 0.0
-            decision = self._refusal(self._key, self._cost, timeout)
+            decision = self._line.refusal(self._key, self._cost, timeout)
             raise RateLimitExceeded(f"its turn did not come within {timeout} s", decision) from None

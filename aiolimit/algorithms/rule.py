@@ -23,6 +23,8 @@ from typing import Any, Protocol, TypeAlias
 TAKE, UP_TO, PEEK, CHARGE, REFUND, RESET = range(6)
 """What is asked: all of ``cost`` or nothing; as much as fits; would it fit; charge it anyway; give it back; forget the
 key. `RESET` is for backends alone: no rule is needed for it."""
+OPS = 6
+"""How many there are."""
 
 Answer: TypeAlias = tuple[int, int, int, int]
 """``(granted, remaining, retry_us, reset_us)``; granted when ``retry_us`` is 0."""

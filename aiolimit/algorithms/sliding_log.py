@@ -1,8 +1,8 @@
 """Sliding log: the times of the newest ``limit`` units, oldest first.
 
-More is never needed. ``cost`` units fit when the ``cost``-th oldest of a full log has aged out, so a unit charged beyond
-the limit may overwrite the oldest one. How many were overwritten while they still counted is kept in ``excess``, for
-refunds only: they are older than all that is left, so they have aged out when the oldest of those has.
+More is never needed. ``cost`` units fit when the ``cost``-th oldest of a full log has aged out, so a unit charged
+beyond the limit may overwrite the oldest one. How many were overwritten while they still counted is kept in
+``excess``, for refunds only: they are older than all that is left, so they have aged out when the oldest of those has.
 """
 
 from __future__ import annotations

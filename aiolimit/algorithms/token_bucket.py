@@ -2,8 +2,8 @@
 
 The level is counted in *ticks*, so small that draining needs no fractions: a unit is ``unit`` ticks, and ``gain`` ticks
 drain every ``span`` microseconds. At 3 units a second a unit is 1,000,000 ticks, of which 3 drain each microsecond:
-exact, however often anyone looks. Where the exact numbers would not fit into a Lua number they are rounded to the slower
-side, by less than one part in 100,000.
+exact, however often anyone looks. Where the exact numbers would not fit into a Lua number they are rounded to the
+slower side, by less than one part in 100,000.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class TokenBucketRule:
             if old_unit != unit:
                 held = math.ceil(held / old_unit * unit)  # in floats, as Lua does it
             if since <= now:
-                level = held - (now - since) * self.gain // self.span
-                if level < 0:
-                    level = 0
+                level = max(held - (now - since) * self.gain // self.span, 0)
             else:
                 level = held
                 if since - now <= self.tolerance:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -13,22 +13,17 @@ if TYPE_CHECKING:
     from ..policies import Policy
 
 
-class Place(Protocol):
+class Place(NamedTuple):
     """One policy of one limiter on a backend: where its questions go.
 
     What the backend knows at once comes back as it is; what takes a round trip comes back as something to await. It
-    fails with `BackendError`, its children, or, for a key that is none, as `aiolimit.keys.key_bytes` does.
+    fails with `BackendError` or its children or, for a key that is none, as `aiolimit.keys.key_bytes` does.
     """
 
-    def ask(self, op: int, key: Key, cost: int) -> Answer | Awaitable[Answer]:
-        """Answer one question; ``op`` is one of the verbs of `aiolimit.algorithms`."""
-        ...
-
-    def ask_many(
-        self, op: int, keys: Sequence[Key], costs: Sequence[int]
-    ) -> list[Answer] | Awaitable[list[Answer]]:
-        """Answer a batch: as many answers as keys, in their order."""
-        ...
+    ask: Callable[[int, Key, int], Answer | Awaitable[Answer]]
+    """Answer one question: a verb of `aiolimit.algorithms`, a key, a cost."""
+    ask_many: Callable[[int, Sequence[Key], Sequence[int]], list[Answer] | Awaitable[list[Answer]]]
+    """Answer a batch: as many answers as keys and costs, in their order."""
 
 
 class Backend(Protocol):
@@ -47,10 +42,6 @@ class Backend(Protocol):
         """Let go of what is held. Deciding again takes it up again."""
         ...
 
-    async def __aenter__(self) -> Any:
-        """The backend itself."""
-        ...
+    async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *error: object) -> None:
-        """Close it."""
-        ...
+    async def __aexit__(self, *error: object) -> None: ...

@@ -2,8 +2,8 @@
 
 Theory of operation. A `Hub` is what one event loop holds of one server. A caller appends its question to the open
 `Batch` of its kind and awaits a future; the first one in a turn of the loop schedules `Hub._turn`, which stamps the
-deadline and wakes a lane. While every lane has a call in flight the queue grows; a lane that comes free takes all of it,
-up to a cap. There is no timer on this way and no waiting for more to come.
+deadline and wakes a lane. While every lane has a call in flight the queue grows; a lane that comes free takes all of
+it, up to a cap. There is no timer on this way and no waiting for more to come.
 
 What must hold:
 
@@ -16,7 +16,6 @@ What must hold:
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
 
     from ..algorithms import Answer
@@ -115,7 +115,11 @@ class Batch:
 
     def _settle_foreign(self, answers: list[Answer]) -> None:
         """Hand out the answers when some keys hold a value that is not ours: an error to those who asked for them."""
-        foreign = {index: _foreign(key) for index, (key, answer) in enumerate(zip(self.keys, answers)) if answer[0] < 0}
+        foreign = {
+            index: _foreign(key)
+            for index, (key, answer) in enumerate(zip(self.keys, answers, strict=True))
+            if answer[0] < 0
+        }
         if self.whole is not None:
             if not self.whole.done():
                 self.whole.set_exception(next(iter(foreign.values())))
@@ -300,7 +304,9 @@ class Hub:
         return BackendTimeout(f"no answer {within}")
 
     def _overloaded(self) -> BackendOverloaded:
-        return BackendOverloaded(f"{self._waiting} questions already wait to be sent: raise max_backlog, or ask for less")
+        return BackendOverloaded(
+            f"{self._waiting} questions already wait to be sent: raise max_backlog, or ask for less"
+        )
 
     async def aclose(self) -> None:
         """End every lane and give up what waits. A hub that is asked again opens new ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -131,14 +132,14 @@ class Lane:
         try:
             async with asyncio.timeout(hub.deadline):
                 self._connection = await self._connector.connect()
-        except Exception as error:  # whatever a client raises while it connects is an answer to those who wait
+        except Exception as error:  # noqa: BLE001  (whatever ends the attempt is the answer to those who wait)
             failure = translate(error)
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
             hub.stats.failures += 1
             for batch in hub.take():
-                batch.fail(lambda: translate(error))
+                batch.fail(partial(translate, error))
             return None
         finally:
             self.is_opening = False
@@ -164,11 +165,10 @@ class Lane:
             for batch in batches:
                 batch.fail(given_up if self._dropped else closed)
             raise
-        except Exception as failure:  # noqa: BLE001  (clients raise more than their own errors out of a dying transport)
-            error = failure
+        except Exception as error:  # noqa: BLE001  (clients raise more than their own errors out of a dying transport)
             stats.failures += 1
             for batch in batches:
-                batch.fail(lambda: translate(error))
+                batch.fail(partial(translate, error))
             await self._disconnect()
         finally:
             for batch in batches:
@@ -187,9 +187,8 @@ class Lane:
                 missing.append(batch)
             except redis_errors.ReadOnlyError:
                 raise
-            except redis_errors.ResponseError as refusal:
-                error = refusal
-                batch.fail(lambda: translate(error))  # noqa: B023  (called at once)
+            except redis_errors.ResponseError as error:
+                batch.fail(partial(translate, error))
             else:
                 batch.settle(reply)
         return missing

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
-from ..algorithms import PEEK, RESET, Answer, Rule, compile_policy
+from ..algorithms import PEEK, RESET, compile_policy
 from ..keys import key_bytes
+from .base import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
+    from ..algorithms import Answer, Rule
     from ..decision import Source
     from ..keys import Key
     from ..policies import Policy
@@ -50,7 +53,8 @@ class MemoryBackend:
     Args:
         clock: A callable that gives integer microseconds. `FixedWindow` and `SlidingWindow` align to its multiples; the
             default counts from 1970 at the pace of the monotonic clock.
-        max_keys: How many keys are kept. When a new one would be one too many, the key nearest to fresh leaves, but never
+        max_keys: How many keys are kept. When a new one would be one too many, the key nearest to fresh leaves, but
+        never
             one that has used up its limit: if only such keys can be found, the new key is refused until one is fresh.
 
     Raises:
@@ -77,14 +81,14 @@ class MemoryBackend:
         """How many keys are kept."""
         return len(self._fresh)
 
-    def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> _MemoryPlace:
+    def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> Place:
         """Prepare to decide by this policy for the limiter of this name. Limiters of one name share their keys."""
         del group  # all keys are in one place already
         rule = compile_policy(policy)
         with self._lock:
             space = self._spaces.setdefault((name, policy.tag), _Space(rule))
             space.rule = rule
-        return _MemoryPlace(self, space, rule)
+        return Place(partial(self._ask, space, rule), partial(self._ask_many, space, rule))
 
     async def aclose(self) -> None:
         """Forget every key."""
@@ -99,9 +103,39 @@ class MemoryBackend:
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
-    def _enter(self, space: _Space, key: Key, now: int, reset_us: int) -> None:
-        self._entered += 1
-        heappush(self._fresh, (now + reset_us, self._entered, space, key))
+    def _ask(self, space: _Space, rule: Rule, op: int, key: Key, cost: int) -> Answer:
+        if type(key) is not str or not key or not key.isascii():
+            key = _canonical(key)
+        states = space.states
+        with self._lock:
+            now = self._clock()
+            if self._fresh and self._fresh[0][0] <= now:
+                self._clear(now)
+            state = states.get(key)
+            if op == RESET:
+                if state is not None:
+                    states[key] = None  # the heap finds the key empty when its time comes
+                return 0, rule.limit, 0, 0
+            new, answer = rule.decide(state, now, op, cost)
+            if new is not state:
+                if state is None:
+                    return self._enter(space, key, new, answer, now)
+                states[key] = new
+            return answer
+
+    def _enter(self, space: _Space, key: Key, state: Any, answer: Answer, now: int) -> Answer:
+        """Keep the state of a new key, or refuse it where there is no room."""
+        if key not in space.states:
+            wait_us = self._make_room(now) if len(self._fresh) >= self.max_keys else 0
+            if wait_us:
+                return 0, 0, wait_us, wait_us
+            self._entered += 1
+            heappush(self._fresh, (now + answer[3], self._entered, space, key))
+        space.states[key] = state
+        return answer
+
+    def _ask_many(self, space: _Space, rule: Rule, op: int, keys: Sequence[Key], costs: Sequence[int]) -> list[Answer]:
+        return [self._ask(space, rule, op, key, cost) for key, cost in zip(keys, costs, strict=True)]
 
     def _clear(self, now: int, most: int = _CLEARED_AT_ONCE) -> None:
         """Drop up to ``most`` keys that are fresh again."""
@@ -138,63 +172,10 @@ class MemoryBackend:
             heappush(self._fresh, entry)
         if not self._warned:
             self._warned = True
-            _log.warning("the memory backend is full: %d keys; raise max_keys, or limit fewer identities", self.max_keys)
+            _log.warning(
+                "the memory backend is full: %d keys; raise max_keys, or limit fewer identities", self.max_keys
+            )
         return 0 if found else max(self._fresh[0][0] - now, 1)
-
-
-class _MemoryPlace:
-    """One policy of one limiter in a `MemoryBackend`."""
-
-    __slots__ = ("_backend", "_clock", "_decide", "_heap", "_lock", "_rule", "_space", "_states")
-
-    def __init__(self, backend: MemoryBackend, space: _Space, rule: Rule) -> None:
-        self._backend = backend
-        self._space = space
-        self._rule = rule
-        self._decide = rule.decide
-        self._states = space.states
-        self._clock = backend._clock
-        self._heap = backend._fresh
-        self._lock = backend._lock
-
-    def ask(self, op: int, key: Key, cost: int) -> Answer:
-        if type(key) is not str or not key or not key.isascii():
-            key = _canonical(key)
-        with self._lock:
-            now = self._clock()
-            if self._heap and self._heap[0][0] <= now:
-                self._backend._clear(now)
-            state = self._states.get(key)
-            if state is None:
-                return self._ask_new(op, key, cost, now)
-            if op == RESET:
-                # Its entry in the heap stays until its time comes, and finds nothing then.
-                self._states[key] = None
-                return 0, self._rule.limit, 0, 0
-            new, answer = self._decide(state, now, op, cost)
-            if new is not state:
-                self._states[key] = new
-            return answer
-
-    def _ask_new(self, op: int, key: Key, cost: int, now: int) -> Answer:
-        if op == RESET:
-            return 0, self._rule.limit, 0, 0
-        state, answer = self._decide(None, now, op, cost)
-        if state is not None:
-            if key not in self._states:
-                if len(self._heap) >= self._backend.max_keys:
-                    wait = self._backend._make_room(now)
-                    if wait:
-                        return 0, 0, wait, wait
-                self._backend._enter(self._space, key, now, answer[3])
-            self._states[key] = state
-        return answer
-
-    def ask_many(self, op: int, keys: Sequence[Key], costs: Sequence[int]) -> list[Answer]:
-        for key in keys:
-            if type(key) is not str or not key.isascii():
-                key_bytes(key)
-        return [self.ask(op, key, cost) for key, cost in zip(keys, costs, strict=True)]
 
 
 def _canonical(key: Key) -> Key:

@@ -6,25 +6,29 @@ import asyncio
 import math
 import os
 import weakref
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ..algorithms import Answer, compile_policy
+from ..algorithms import OPS, compile_policy
 from ..keys import SLOTS, KeySpace
 from ..scripts import load
+from .base import Place
 from .batching import Hub, Stats, kind
 from .lane import Lane
-from .urls import PoolConnector, client_pool, copy_pool, pool_maker, redacted
+from .urls import PoolConnector, Pools, pools_of_client, pools_of_url
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from asyncio import Future
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from redis.asyncio import ConnectionPool, Redis
 
-    from ..algorithms import Rule
+    from ..algorithms import Answer
     from ..decision import Source
     from ..keys import Key
     from ..policies import Policy
+    from .batching import Kind
 
 DEFAULT_LANES = 2
 """Connections to the server: while one waits for it, the other's answers are handed out."""
@@ -36,11 +40,12 @@ _abandoned: list[object] = []  # what a forked child must neither use nor close
 class RedisBackend:
     """Decides on one Redis or Valkey server, shared by every process that asks there.
 
-    Made without I/O, at import time if you like. Connections belong to the event loop and the process that use them: the
-    same backend serves several loops, and the children of a fork.
+    Made without I/O, at import time if you like. Connections belong to the event loop and the process that use them:
+    the same backend serves several loops, and the children of a fork.
 
     Args:
-        client: A ``redis.asyncio.Redis`` or ``ConnectionPool`` that the application already has. Its address, credentials
+        client: A ``redis.asyncio.Redis`` or ``ConnectionPool`` that the application already has. Its address,
+        credentials
             and ``max_connections`` are used; its protocol, decoding, timeouts and retries change no answer, because
             commands go straight to its connections. Use `from_url` when there is none.
         deadline: Seconds from the question to the answer, at most, connecting included.
@@ -59,7 +64,7 @@ class RedisBackend:
 
     def __init__(
         self,
-        client: Redis | ConnectionPool,
+        client: Redis | ConnectionPool | Pools,
         *,
         deadline: float = 0.1,
         prefix: str = "aiolimit",
@@ -68,12 +73,25 @@ class RedisBackend:
         hash_keys: bool = False,
         max_backlog: int = 100_000,
     ) -> None:
-        pool = client_pool(client)
-        self._set_up(deadline, prefix, max_connections, shards, hash_keys, max_backlog)
-        self._lanes = min(self._lanes, pool.max_connections)
-        self._pool: ConnectionPool | None = pool
-        self._make_pool: Callable[[], ConnectionPool] = lambda: copy_pool(pool)
-        self._address = repr(pool)
+        if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
+            raise ValueError(f"deadline must be a number of seconds, more than 0, not {deadline!r}")
+        if not isinstance(prefix, str) or not prefix or len(prefix) > _MAX_NAME or set(prefix) & set("{}"):
+            raise ValueError(f"prefix must be a text of 1 to {_MAX_NAME} characters without braces, not {prefix!r}")
+        if max_connections is not None:
+            _check_count("max_connections", max_connections, 10_000)
+        _check_count("shards", shards, SLOTS)
+        _check_count("max_backlog", max_backlog, 10**9)
+        self.stats = Stats()
+        """Counters over all event loops of this process."""
+        self._pools = client if isinstance(client, Pools) else pools_of_client(client, max_connections)
+        self._lanes = min(DEFAULT_LANES, self._pools.max_connections)
+        self._deadline = deadline
+        self._prefix = prefix
+        self._shards = shards
+        self._hash_keys = hash_keys
+        self._backlog = max_backlog
+        self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
+        _backends.add(self)
 
     @classmethod
     def from_url(
@@ -87,54 +105,62 @@ class RedisBackend:
         hash_keys: bool = False,
         max_backlog: int = 100_000,
     ) -> Self:
-        """Make a backend for the server at this URL; no I/O. The other arguments are those of the class.
+        """Make a backend for the server at this URL; no I/O.
 
         Args:
-            url: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, ``unix:///path?db=0``, or the same as
-                ``valkey://`` and ``valkeys://``. Options after ``?`` are those of redis-py's ``ConnectionPool.from_url``.
+            url: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, ``unix:///path?db=0``, or the
+            same as
+                ``valkey://`` and ``valkeys://``. Options after ``?`` are those of redis-py's
+                ``ConnectionPool.from_url``.
+            deadline: As for the class, and so are the rest.
+            prefix: See the class.
+            max_connections: See the class.
+            shards: See the class.
+            hash_keys: See the class.
+            max_backlog: See the class.
 
         Raises:
             ValueError: When the URL or another argument is wrong, saying what would be right.
         """
-        self = cls.__new__(cls)
-        self._set_up(deadline, prefix, max_connections, shards, hash_keys, max_backlog)
-        self._pool = None
-        self._make_pool = pool_maker(url, self._lanes)
-        self._address = redacted(url)
-        return self
-
-    def _set_up(
-        self, deadline: float, prefix: str, max_connections: int | None, shards: int, hash_keys: bool, max_backlog: int
-    ) -> None:
-        if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
-            raise ValueError(f"deadline must be seconds, more than 0, not {deadline!r}")
-        if not isinstance(prefix, str) or not prefix or len(prefix) > _MAX_NAME or set(prefix) & set("{}"):
-            raise ValueError(f"prefix must be a text of 1 to {_MAX_NAME} characters without braces, not {prefix!r}")
-        _check_count("max_connections", DEFAULT_LANES if max_connections is None else max_connections, 10_000)
-        _check_count("shards", shards, SLOTS)
-        _check_count("max_backlog", max_backlog, 10**9)
-        self.stats = Stats()
-        """Counters over all event loops of this process."""
-        self._deadline = deadline
-        self._prefix = prefix
-        self._shards = shards
-        self._hash_keys = hash_keys
-        self._backlog = max_backlog
-        self._lanes = min(DEFAULT_LANES, max_connections or DEFAULT_LANES)
-        self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
-        _backends.add(self)
+        return cls(
+            pools_of_url(url, max_connections or DEFAULT_LANES),
+            deadline=deadline,
+            prefix=prefix,
+            max_connections=max_connections,
+            shards=shards,
+            hash_keys=hash_keys,
+            max_backlog=max_backlog,
+        )
 
     def __repr__(self) -> str:
-        return f"<RedisBackend {self._address} prefix={self._prefix!r} loops={len(self._hubs)}>"
+        return f"<RedisBackend {self._pools.address} prefix={self._prefix!r} loops={len(self._hubs)}>"
 
-    def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> _RedisPlace:
+    def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> Place:
         """Prepare to decide by this policy for the limiter of this name; no I/O."""
         if len(name) > _MAX_NAME:
             raise ValueError(f"name must have at most {_MAX_NAME} characters, not {len(name)}")
-        space = KeySpace(
-            self._prefix, name, policy.tag, shards=self._shards, digest=self._hash_keys, group=group
-        )
-        return _RedisPlace(self, space, compile_policy(policy))
+        space = KeySpace(self._prefix, name, policy.tag, shards=self._shards, digest=self._hash_keys, group=group)
+        rule = compile_policy(policy)
+        script = load(rule.script)
+        numbers = tuple(b"%d" % number for number in rule.params)
+        kinds = [kind(script, (b"%d" % op, *numbers)) for op in range(OPS)]
+        return Place(partial(self._ask, kinds, space.key), partial(self._ask_many, kinds, space.key))
+
+    def _ask(
+        self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, key: Key, cost: int
+    ) -> Future[Answer]:
+        return self.hub().ask(kinds[op], redis_key(key), cost)
+
+    async def _ask_many(
+        self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, keys: Sequence[Key], costs: Sequence[int]
+    ) -> list[Answer]:
+        parts = self.hub().ask_many(kinds[op], [redis_key(key) for key in keys], list(costs))
+        answers: list[Answer] = []
+        for part in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(part, BaseException):
+                raise part
+            answers += part
+        return answers
 
     def hub(self) -> Hub:
         """What this event loop holds of the server."""
@@ -145,8 +171,8 @@ class RedisBackend:
     def _new_hub(self, loop: asyncio.AbstractEventLoop) -> Hub:
         for other in [other for other in self._hubs if other.is_closed()]:
             self._hubs.pop(other, None)
-        pool, self._pool = self._pool, None  # an application's own pool serves the first loop that asks
-        connector = PoolConnector(pool or self._make_pool(), lanes=self._lanes, owned=pool is None)
+        pool, owned = self._pools.next()
+        connector = PoolConnector(pool, lanes=self._lanes, owned=owned)
         hub = Hub(
             loop,
             lambda hub: Lane(hub, connector),
@@ -157,6 +183,12 @@ class RedisBackend:
         )
         self._hubs[loop] = hub, connector
         return hub
+
+    def forget_parents_connections(self) -> None:
+        """In the child of a fork: start anew. Closing what the parent holds would reach its server."""
+        _abandoned.append((self._hubs, self._pools))
+        self._hubs = {}
+        self._pools.forget_ready()
 
     async def aclose(self) -> None:
         """Close this event loop's connections. Deciding again opens new ones."""
@@ -173,33 +205,6 @@ class RedisBackend:
         await self.aclose()
 
 
-class _RedisPlace:
-    """One policy of one limiter on a `RedisBackend`."""
-
-    __slots__ = ("_backend", "_key", "_kinds")
-
-    def __init__(self, backend: RedisBackend, space: KeySpace, rule: Rule) -> None:
-        self._backend = backend
-        self._key = space.key
-        numbers = tuple(b"%d" % number for number in rule.params)
-        self._kinds = [kind(load(rule.script), (b"%d" % op, *numbers)) for op in range(6)]
-
-    def ask(self, op: int, key: Key, cost: int) -> asyncio.Future[Answer]:
-        return self._backend.hub().ask(self._kinds[op], self._key(key), cost)
-
-    def ask_many(self, op: int, keys: Sequence[Key], costs: Sequence[int]) -> Awaitable[list[Answer]]:
-        redis_keys = [self._key(key) for key in keys]
-        return self._joined(self._backend.hub().ask_many(self._kinds[op], redis_keys, list(costs)))
-
-    async def _joined(self, wholes: list[asyncio.Future[list[Answer]]]) -> list[Answer]:
-        answers: list[Answer] = []
-        for part in cast("list[list[Answer] | BaseException]", await asyncio.gather(*wholes, return_exceptions=True)):
-            if isinstance(part, BaseException):
-                raise part
-            answers += part
-        return answers
-
-
 def _check_count(what: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise ValueError(f"{what} must be a whole number from 1 to {most}, not {value!r}")
@@ -210,11 +215,7 @@ _backends: weakref.WeakSet[RedisBackend] = weakref.WeakSet()
 
 def _forget_parents_connections() -> None:
     for backend in list(_backends):
-        _abandoned.append(backend._hubs)  # closing them here would be seen by the parent's server
-        backend._hubs = {}
-        if backend._pool is not None:
-            pool, backend._pool = backend._pool, None
-            _abandoned.append(pool)
+        backend.forget_parents_connections()
 
 
 os.register_at_fork(after_in_child=_forget_parents_connections)

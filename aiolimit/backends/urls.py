@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MaxConnectionsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from redis.asyncio.connection import AbstractConnection
 
@@ -30,21 +30,57 @@ _OURS: dict[str, Any] = {
 }
 
 
-def pool_maker(url: str, max_connections: int) -> Callable[[], ConnectionPool]:
-    """Read a URL. Gives a function that makes a pool for it; no I/O.
+class Pools:
+    """Makes the connection pools of one backend: one for each event loop and process.
+
+    Args:
+        make: Makes a pool, without I/O.
+        max_connections: The most connections in each.
+        address: How to name the server; no password.
+        ready: A pool that the application already has. It serves whoever asks first; others get one like it.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], ConnectionPool],
+        max_connections: int,
+        address: str,
+        ready: ConnectionPool | None = None,
+    ) -> None:
+        self._make = make
+        self._ready = ready
+        self.max_connections = max_connections
+        self.address = address
+
+    def next(self) -> tuple[ConnectionPool, bool]:
+        """A pool, and whether it is ours to close."""
+        pool, self._ready = self._ready, None
+        return (self._make(), True) if pool is None else (pool, False)
+
+    def forget_ready(self) -> None:
+        """Do not hand out the application's own pool: it belongs to another process."""
+        self._ready = None
+
+
+def pools_of_url(url: str, max_connections: int) -> Pools:
+    """Read a URL; no I/O.
 
     Raises:
-        ValueError: When the URL is not one of ``redis:// rediss:// unix:// valkey:// valkeys://``, or part of it is wrong.
+        TypeError: When it is no text.
+        ValueError: When it is not one of `SCHEMES`, or a part of it is wrong.
     """
     if not isinstance(url, str):
         raise TypeError(f"url must be a text such as 'redis://localhost:6379/0', not {type(url).__name__}")
     parts = urlsplit(url)
+    address = redacted(url)
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise ValueError(f"cannot use {redacted(url)!r}: the URL must start with one of {known}")
+        raise ValueError(f"cannot use the URL {address!r}: it must start with one of {known}")
     database = parts.path.strip("/")
     if parts.scheme != "unix" and database and not database.isdecimal():
-        raise ValueError(f"cannot use {redacted(url)!r}: the database must be a number, as in 'redis://localhost:6379/0'")
+        raise ValueError(
+            f"cannot use the URL {address!r}: its path must be a database number, as in redis://localhost/0"
+        )
     plain = urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme]))
 
     def make() -> ConnectionPool:
@@ -54,10 +90,32 @@ def pool_maker(url: str, max_connections: int) -> Callable[[], ConnectionPool]:
 
     try:
         pool = make()
-        pool.connection_class(**pool.connection_kwargs)  # makes no connection, but says which option it does not know
+        pool.connection_class(**pool.connection_kwargs)  # connects to nothing, but says which option it does not know
     except (TypeError, ValueError) as error:
-        raise ValueError(f"cannot use {redacted(url)!r}: {error}") from error
-    return make
+        raise ValueError(f"cannot use the URL {address!r}: {error}") from error
+    return Pools(make, max_connections, address)
+
+
+def pools_of_client(client: object, max_connections: int | None) -> Pools:
+    """Take the pool of a client that the application already has.
+
+    Raises:
+        TypeError: When it is not an asyncio client or pool of redis-py, saying what is.
+    """
+    pool = client.connection_pool if isinstance(client, Redis) else client
+    if not isinstance(pool, ConnectionPool):
+        kind = f"{type(client).__module__}.{type(client).__qualname__}"
+        raise TypeError(f"client must be a redis.asyncio.Redis or a redis.asyncio.ConnectionPool, not {kind}")
+    most = min(pool.max_connections, max_connections or pool.max_connections)
+
+    def copy() -> ConnectionPool:
+        # A blocking pool becomes one that does not block: lanes wait by themselves.
+        other = ConnectionPool(pool.connection_class, max_connections=most)
+        other.connection_kwargs = dict(pool.connection_kwargs)
+        return other
+
+    host = pool.connection_kwargs.get("host") or pool.connection_kwargs.get("path") or "a client's pool"
+    return Pools(copy, most, f"{host}:{pool.connection_kwargs.get('port', '')}".rstrip(":"), pool)
 
 
 def redacted(url: str) -> str:
@@ -67,34 +125,13 @@ def redacted(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}", query="") if found else parts)
 
 
-def client_pool(client: object) -> ConnectionPool:
-    """The pool of a client.
-
-    Raises:
-        TypeError: When it is not an asyncio client or pool of redis-py, saying what is.
-    """
-    if isinstance(client, ConnectionPool):
-        return client
-    if isinstance(client, Redis):
-        return client.connection_pool
-    kind = f"{type(client).__module__}.{type(client).__qualname__}"
-    raise TypeError(f"client must be a redis.asyncio.Redis or a redis.asyncio.ConnectionPool, not {kind}")
-
-
-def copy_pool(pool: ConnectionPool) -> ConnectionPool:
-    """A pool of its own with the settings of another, for another event loop or process."""
-    # A blocking pool becomes one that does not block: lanes wait by themselves.
-    copy = ConnectionPool(pool.connection_class, max_connections=pool.max_connections)
-    copy.connection_kwargs = dict(pool.connection_kwargs)
-    return copy
-
-
 class PoolConnector:
     """Gives lanes the connections of one pool.
 
     Args:
         pool: The pool.
-        lanes: How many lanes will ask. A pool of the application with less than twice as many is not held on to: an idle
+        lanes: How many lanes will ask. A pool of the application with less than twice as many is not held on to: an
+        idle
             lane gives its connection back.
         owned: Whether the pool is closed with the hub.
     """
@@ -112,7 +149,8 @@ class PoolConnector:
         pool = self._pool
         if isinstance(pool, BlockingConnectionPool) and not pool.can_get_connection():
             raise MaxConnectionsError(f"all {pool.max_connections} connections are in use")
-        return await pool.get_connection(*self._arguments)
+        get_connection: Callable[..., Awaitable[AbstractConnection]] = pool.get_connection
+        return await get_connection(*self._arguments)
 
     async def release(self, connection: AbstractConnection) -> None:
         """Give one back to the pool."""
