@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Failure = Literal["open", "closed"]
 Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 
-_new = tuple.__new__  # a named tuple's own constructor takes three times as long
+# The constructor of a named tuple takes three times as long.
+_new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
 _CHUNK = 2_000
 _CLOSED_RETRY_S = 1.0
 """What a refusal without the store tells to wait: there is nothing to compute it from."""

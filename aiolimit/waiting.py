@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .errors import RateLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
     from .decision import Decision
     from .keys import Key
@@ -48,7 +48,7 @@ class Line:
         return len(self._turns)
 
     @asynccontextmanager
-    async def turn(self, key: Key, deadline: float | None) -> AsyncIterator[None]:
+    async def turn(self, key: Key, deadline: float | None) -> AsyncGenerator[None, None]:
         """Come to the head of the line for this key; raises TimeoutError at the deadline, in the loop's seconds."""
         place = asyncio.get_running_loop(), key
         turn = self._turns.get(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 from redis import exceptions as redis_errors
@@ -182,7 +182,7 @@ class Lane:
         await connection.send_packed_command(pack_calls(batches, with_text), check_health=False)
         for batch in batches:
             try:
-                reply = await connection.read_response(disable_decoding=True)
+                reply = cast("list[int]", await connection.read_response(disable_decoding=True))
             except redis_errors.NoScriptError:
                 missing.append(batch)
             except redis_errors.ReadOnlyError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
@@ -84,7 +84,9 @@ def pools_of_url(url: str, max_connections: int) -> Pools:
     plain = urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme]))
 
     def make() -> ConnectionPool:
-        pool = ConnectionPool.from_url(plain, protocol=2, max_connections=max_connections)
+        pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]  (not typed all through)
+            plain, protocol=2, max_connections=max_connections
+        )
         pool.connection_kwargs.update(_OURS, retry=Retry(NoBackoff(), 0))
         return pool
 
@@ -149,7 +151,10 @@ class PoolConnector:
         pool = self._pool
         if isinstance(pool, BlockingConnectionPool) and not pool.can_get_connection():
             raise MaxConnectionsError(f"all {pool.max_connections} connections are in use")
-        get_connection: Callable[..., Awaitable[AbstractConnection]] = pool.get_connection
+        get_connection = cast(
+            "Callable[..., Awaitable[AbstractConnection]]",
+            pool.get_connection,  # pyright: ignore[reportUnknownMemberType]  (its signature depends on the release)
+        )
         return await get_connection(*self._arguments)
 
     async def release(self, connection: AbstractConnection) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
@@ -22,10 +23,8 @@ def pack_plainly(command: tuple[bytes | int, ...]) -> bytes:
 
 
 pack: Callable[[tuple[bytes | int, ...]], bytes] = pack_plainly
-if find_spec("hiredis") is not None:
-    from hiredis import pack_command
-
-    pack = cast("Callable[[tuple[bytes | int, ...]], bytes]", pack_command)
+if find_spec("hiredis"):
+    pack = import_module("hiredis").pack_command
 
 
 def pack_calls(batches: Sequence[Batch], with_text: Sequence[Batch] = ()) -> list[bytes]:
@@ -44,11 +43,9 @@ def pack_calls(batches: Sequence[Batch], with_text: Sequence[Batch] = ()) -> lis
 _CREDENTIALS = (
     "the server did not accept the user or the password ({}): write them into the URL, redis://user:password@host"
 )
-    "the server did not accept the user or the password ({}): write them into the URL, redis://user:password@host"
-)
 _RIGHTS = (
-    "the server denies a right ({}): the user needs +evalsha +eval +time +mget +get +set +pttl +pexpire +del, for sliding "
-    "logs +getrange +setrange, and the keys that start with the prefix"
+    "the server denies a right ({}): the user needs +evalsha +eval +time +mget +get +set +pttl +pexpire +del, for "
+    "sliding logs +getrange +setrange, and the keys that start with the prefix"
 )
 _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[BackendError], str], ...] = (
     (
