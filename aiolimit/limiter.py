@@ -25,7 +25,7 @@ Failure = Literal["open", "closed"]
 Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 
 # The constructor of a named tuple takes three times as long.
-_new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _CHUNK = 2_000
 _CLOSED_RETRY_S = 1.0
 """What a refusal without the store tells to wait: there is nothing to compute it from."""

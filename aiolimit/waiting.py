@@ -56,7 +56,7 @@ class Line:
             turn = self._turns[place] = _Turn()
         turn.callers += 1
         try:
-            if turn.lock.locked():
+            if turn.callers > 1:
                 async with asyncio.timeout_at(deadline):
                     await turn.lock.acquire()
             else:

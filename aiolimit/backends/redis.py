@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING
@@ -91,6 +92,7 @@ class RedisBackend:
         self._hash_keys = hash_keys
         self._backlog = max_backlog
         self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
+        self._lock = threading.Lock()  # loops may come from several threads
         _backends.add(self)
 
     @classmethod
@@ -169,9 +171,10 @@ class RedisBackend:
         return held[0] if held is not None else self._new_hub(loop)
 
     def _new_hub(self, loop: asyncio.AbstractEventLoop) -> Hub:
-        for other in [other for other in self._hubs if other.is_closed()]:
-            self._hubs.pop(other, None)
-        pool, owned = self._pools.next()
+        with self._lock:
+            for other in [other for other in self._hubs if other.is_closed()]:
+                del self._hubs[other]
+            pool, owned = self._pools.next()
         connector = PoolConnector(pool, lanes=self._lanes, owned=owned)
         hub = Hub(
             loop,
@@ -181,18 +184,21 @@ class RedisBackend:
             deadline=self._deadline,
             backlog=self._backlog,
         )
-        self._hubs[loop] = hub, connector
+        with self._lock:
+            self._hubs[loop] = hub, connector
         return hub
 
     def forget_parents_connections(self) -> None:
         """In the child of a fork: start anew. Closing what the parent holds would reach its server."""
         _abandoned.append((self._hubs, self._pools))
         self._hubs = {}
+        self._lock = threading.Lock()
         self._pools.forget_ready()
 
     async def aclose(self) -> None:
         """Close this event loop's connections. Deciding again opens new ones."""
-        held = self._hubs.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            held = self._hubs.pop(asyncio.get_running_loop(), None)
         if held is not None:
             hub, connector = held
             await hub.aclose()
