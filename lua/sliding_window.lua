@@ -1,6 +1,7 @@
 -- Sliding window counter: this window's units, and the last window's in proportion to their overlap.
 -- KEYS   the counters
--- ARGV   verb; limit, window in us, us to a step, steps of a window, most units of a counter, clock tolerance in us; costs
+-- ARGV   verb; limit, window in us, us to a step, steps of a window, most units of a counter, clock tolerance in us;
+--        costs
 -- Reply  four integers for each key: granted, remaining, retry_us, reset_us
 -- State  "last window's units:this window's units:written_us:window in us then"
 -- The twin of aiolimit/algorithms/sliding_window.py, which explains the arithmetic.

@@ -1,6 +1,7 @@
 -- Token bucket: a level of units in use, in ticks, that drains steadily.
 -- KEYS   the buckets
--- ARGV   verb; ticks to a unit, ticks that drain every span, span in us, ticks of a full bucket, clock tolerance in us; costs
+-- ARGV   verb; ticks to a unit, ticks that drain every span, span in us, ticks of a full bucket, clock tolerance in us;
+--        costs
 -- Reply  four integers for each key: granted, remaining, retry_us, reset_us
 -- State  "level:written_us:ticks to a unit then"
 -- The twin of aiolimit/algorithms/token_bucket.py, which explains the arithmetic.

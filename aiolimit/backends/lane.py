@@ -108,10 +108,10 @@ class Lane:
                 batches = self._hub.take()
                 if batches:
                     await self._exchange(connection, batches)
-            elif self._hub.starved and not self._hub.has_other_connection(self):
-                await asyncio.sleep(_STARVED_RETRY)
-            else:
+            elif self._hub.has_other_connection(self):
                 break
+            elif self._hub.starved:
+                await asyncio.sleep(_STARVED_RETRY)
         if self._connection is not None and not self._connector.keeps:
             connection, self._connection = self._connection, None
             await self._connector.release(connection)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..algorithms import OPS, compile_policy
 from ..keys import SLOTS, KeySpace
-from ..scripts import load
+from ..scripts import NAMES, load
 from .base import Place
 from .batching import Hub, Stats, kind
 from .lane import Lane
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_LANES = 2
 """Connections to the server: while one waits for it, the other's answers are handed out."""
 _MAX_NAME = 100
+_SCRIPTS = {name: load(name) for name in NAMES}  # now: reading files later would hold up the event loop
 
 _abandoned: list[object] = []  # what a forked child must neither use nor close
 
@@ -143,7 +144,7 @@ class RedisBackend:
             raise ValueError(f"name must have at most {_MAX_NAME} characters, not {len(name)}")
         space = KeySpace(self._prefix, name, policy.tag, shards=self._shards, digest=self._hash_keys, group=group)
         rule = compile_policy(policy)
-        script = load(rule.script)
+        script = _SCRIPTS[rule.script]
         numbers = tuple(b"%d" % number for number in rule.params)
         kinds = [kind(script, (b"%d" % op, *numbers)) for op in range(OPS)]
         return Place(partial(self._ask, kinds, space.key), partial(self._ask_many, kinds, space.key))

@@ -1,0 +1,1 @@
+"""The test suite of aiolimit; a package so that its parts can import `tests.support`."""
