@@ -131,7 +131,7 @@ class Limiter:
             One decision for each item, in their order.
 
         Raises:
-            PolicyError, TypeError, ValueError, BackendError: As `try_acquire`; keys and costs before anything is charged.
+            PolicyError, TypeError, ValueError, BackendError: As `try_acquire`, before anything is charged.
         """
         keys: list[Key] = []
         costs: list[int] = []

@@ -49,7 +49,9 @@ class TokenBucketRule:
             if old_unit != unit:
                 held = math.ceil(held / old_unit * unit)  # in floats, as Lua does it
             if since <= now:
-                level = max(held - (now - since) * self.gain // self.span, 0)
+                level = held - (now - since) * self.gain // self.span
+                if level < 0:
+                    level = 0
             else:
                 level = held
                 if since - now <= self.tolerance:
@@ -58,7 +60,10 @@ class TokenBucketRule:
                     since = now
                     state = (held, now, unit)
         free = (self.full - level) // unit if level < self.full else 0
-        moved = cost if op == TAKE and cost <= free else moved_units(op, cost, free)
+        if op == TAKE and 0 < cost <= free:  # the common case, without the calls that the others need
+            held = level + cost * unit
+            return (held, at, unit), (cost, free - cost, 0, at + self._drain_us(held) - now)
+        moved = moved_units(op, cost, free)
         if moved and (moved > 0 or state is not None):
             held = min(max(level + moved * unit, 0), MAX_EXACT)
             free = (self.full - held) // unit if held < self.full else 0
@@ -68,7 +73,8 @@ class TokenBucketRule:
         return state, (0, free, retry, max(since + self._drain_us(held) - now, 0))
 
     def _drain_us(self, ticks: int) -> int:
-        return min(-(-ticks * self.span // self.gain), MAX_WAIT_US)
+        us = -(-ticks * self.span // self.gain)
+        return us if us < MAX_WAIT_US else MAX_WAIT_US
 
 
 def _ticks(interval: Fraction, burst: int) -> tuple[int, int, int]:
