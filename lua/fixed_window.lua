@@ -16,7 +16,7 @@ local function parse(text)
 end
 
 local function format(used, since)
-  return ('%.0f:%.0f'):format(used, since)
+  return ('%d:%d'):format(used, since)
 end
 
 local function decide(used, since, _, _, cost)

@@ -69,10 +69,18 @@ local function decide(log, cost)
 end
 
 local logs, resets, order = {}, {}, {}
+local texts = limit <= WHOLE and redis.call('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do
   local log = logs[key]
   if not log then
-    log = read_log(key)
+    local whole = texts[i]
+    -- MGET calls a key of another type missing; GET does not.
+    if whole == false then whole = checked(redis.pcall('GET', key)) end
+    if limit <= WHOLE and whole == nil then
+      log = { foreign = true }
+    else
+      log = read_log(key, whole)
+    end
     logs[key] = log
     order[#order + 1] = key
     if not log.foreign then settle(log) end

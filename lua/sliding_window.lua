@@ -17,7 +17,7 @@ local function parse(text)
 end
 
 local function format(previous, current, since)
-  return ('%.0f:%.0f:%.0f:%.0f'):format(previous, current, since, window)
+  return ('%d:%d:%d:%d'):format(previous, current, since, window)
 end
 
 local function free_units(previous, current, left)

@@ -21,7 +21,7 @@ local function parse(text)
 end
 
 local function format(level, since)
-  return ('%.0f:%.0f:%.0f'):format(level, since, unit)
+  return ('%d:%d:%d'):format(level, since, unit)
 end
 
 local function decide(held, since, old_unit, _, cost)
@@ -42,6 +42,10 @@ local function decide(held, since, old_unit, _, cost)
     end
   end
   local free = level < full and floor_div(full - level, unit) or 0
+  if op == TAKE and cost > 0 and cost <= free then -- the common case, without the calls that the others need
+    held = level + cost * unit
+    return true, cost, free - cost, 0, at + drain_us(held) - now, held, at, unit
+  end
   local moved = moved_units(op, cost, free)
   if moved ~= 0 and (moved > 0 or exists) then
     held = min(max(level + moved * unit, 0), MAX_EXACT)

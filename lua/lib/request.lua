@@ -24,7 +24,7 @@ end
 
 -- In milliseconds, rounded up. An expiry of 0 would delete the key.
 local function expiry(reset_us)
-  return ('%.0f'):format(max(ceil(reset_us / 1000), 1))
+  return ('%d'):format(max(ceil(reset_us / 1000), 1))
 end
 
 -- A reply that is an error: nil when the key holds another type of value, raised when it is about anything else.

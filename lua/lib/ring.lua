@@ -6,6 +6,15 @@
 -- its `used` ones, at its time `at`, and are not in the string yet.
 local HEADER, SLOT = 53, 7
 
+-- Up to this limit a log is read and written as a whole: fewer commands save more than the few bytes cost.
+local WHOLE = 128
+
+local function digits(count)
+  return '(' .. ('%d'):rep(count) .. ')'
+end
+
+local HEADER_FORM = '^' .. digits(7):rep(3) .. digits(16):rep(2)
+
 local function encode(us)
   local high = floor(us / 16777216)
   local low = us - high * 16777216
@@ -15,20 +24,24 @@ end
 
 -- In two steps, because one of a million would take longer than all the rest.
 local function repeated(text, times)
+  if times == 1 then return text end
   local rest = times % 1000
   return text:rep(1000):rep((times - rest) / 1000) .. text:rep(rest)
 end
 
-local function read_log(key)
-  local head = checked(redis.pcall('GETRANGE', key, 0, HEADER - 1))
-  if head == '' then
+-- `whole` is the log's string where it was read already, false where there is none, nil to read no more than is needed.
+local function read_log(key, whole)
+  local head = whole
+  if whole == nil then head = checked(redis.pcall('GETRANGE', key, 0, HEADER - 1)) end
+  if head == '' or head == false then
     return { key = key, capacity = 0, oldest = 0, used = 0, excess = 0, last = 0, fresh = 0 }
   end
-  if not head or #head < HEADER or head:find('%D') then return { foreign = true } end
+  local capacity, oldest, used, excess, last
+  if head then capacity, oldest, used, excess, last = head:match(HEADER_FORM) end
+  if not capacity then return { foreign = true } end
   return {
-    key = key, exists = true, fresh = 0,
-    capacity = tonumber(head:sub(1, 7)), oldest = tonumber(head:sub(8, 14)), used = tonumber(head:sub(15, 21)),
-    excess = tonumber(head:sub(22, 37)), last = tonumber(head:sub(38, 53)),
+    key = key, exists = true, fresh = 0, whole = whole, capacity = tonumber(capacity), oldest = tonumber(oldest),
+    used = tonumber(used), excess = tonumber(excess), last = tonumber(last),
   }
 end
 
@@ -36,10 +49,16 @@ local function drop_oldest(log, units)
   log.oldest, log.used = (log.oldest + units) % log.capacity, log.used - units
 end
 
+-- The bytes `from` (0-based) up to `past`, not included.
+local function bytes(log, from, past)
+  if log.whole then return log.whole:sub(from + 1, past) end
+  return from < past and redis.call('GETRANGE', log.key, from, past - 1) or ''
+end
+
 -- The time of the nth oldest of the used units.
 local function time_of(log, nth)
   local from = HEADER + SLOT * ((log.oldest + nth - 1) % log.capacity)
-  local a, b, c, d, e, f, g = redis.call('GETRANGE', log.key, from, from + SLOT - 1):byte(1, SLOT)
+  local a, b, c, d, e, f, g = bytes(log, from, from + SLOT):byte(1, SLOT)
   return (((a * 256 + b) * 256 + c) * 256 + d) * 16777216 + (e * 256 + f) * 256 + g
 end
 
@@ -58,23 +77,22 @@ local function count_until(log, bound)
 end
 
 local function header(log, capacity, oldest)
-  return ('%07.0f%07.0f%07.0f%016.0f%016.0f'):format(capacity, oldest, log.used + log.fresh, log.excess, log.last)
+  return ('%07d%07d%07d%016d%016d'):format(capacity, oldest, log.used + log.fresh, log.excess, log.last)
 end
 
--- The slots `from` up to `to` (0-based, not included), of at most one turn of the ring.
-local function slots(log, from, to)
-  local function bytes(first, past)
-    return first < past and redis.call('GETRANGE', log.key, HEADER + SLOT * first, HEADER + SLOT * past - 1) or ''
-  end
-  if to <= log.capacity then return bytes(from, to) end
-  return bytes(from, log.capacity) .. bytes(0, to - log.capacity)
+-- The used units in order.
+local function used_slots(log)
+  local from, past = log.oldest, log.oldest + log.used
+  local turn = log.capacity
+  if past <= turn then return bytes(log, HEADER + SLOT * from, HEADER + SLOT * past) end
+  return bytes(log, HEADER + SLOT * from, HEADER + SLOT * turn) .. bytes(log, HEADER, HEADER + SLOT * (past - turn))
 end
 
--- A whole new string. Redis doubles a string that grows, so its first length is the full one halved a few times: the
--- last doubling then ends where the ring does.
+-- A whole new string. Redis doubles a string that grows, so a large one starts as long as the full one halved a few
+-- times: the last doubling then ends where the ring does.
 local function laid_out(log, capacity)
-  local units = slots(log, log.oldest, log.oldest + log.used) .. repeated(encode(log.at), log.fresh)
-  local text = header(log, capacity, 0) .. units
+  local text = header(log, capacity, 0) .. used_slots(log) .. repeated(encode(log.at), log.fresh)
+  if capacity <= WHOLE then return text end
   local length = HEADER + SLOT * capacity
   while length / 2 >= max(#text, 128) do length = ceil(length / 2) end
   return text .. ('\0'):rep(length - #text)
@@ -98,7 +116,7 @@ local function write_logs(order, logs, resets, limit)
   for _, key in ipairs(order) do
     local log = logs[key]
     if log.changed then
-      local list = log.exists and log.capacity == limit and grown or laid
+      local list = log.exists and log.capacity == limit and not log.whole and grown or laid
       list[#list + 1] = log
     elseif log.exists then
       mend_expiry(key, resets[key])
