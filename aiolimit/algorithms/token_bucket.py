@@ -42,6 +42,14 @@ class TokenBucketRule:
     def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         unit = self.unit
+        if op == TAKE and cost and state is not None:  # the common case alone: a known key, and it fits
+            held, since, old_unit = state
+            if old_unit == unit and since <= now:
+                level = held - (now - since) * self.gain // self.span
+                held = cost * unit + (level if level > 0 else 0)
+                if held <= self.full:
+                    reset = self._drain_us(held)
+                    return (held, now, unit), (cost, (self.full - held) // unit, 0, reset)
         at = since = now
         level = held = 0
         if state is not None:
@@ -49,9 +57,7 @@ class TokenBucketRule:
             if old_unit != unit:
                 held = math.ceil(held / old_unit * unit)  # in floats, as Lua does it
             if since <= now:
-                level = held - (now - since) * self.gain // self.span
-                if level < 0:
-                    level = 0
+                level = max(held - (now - since) * self.gain // self.span, 0)
             else:
                 level = held
                 if since - now <= self.tolerance:
@@ -60,9 +66,6 @@ class TokenBucketRule:
                     since = now
                     state = (held, now, unit)
         free = (self.full - level) // unit if level < self.full else 0
-        if op == TAKE and 0 < cost <= free:  # the common case, without the calls that the others need
-            held = level + cost * unit
-            return (held, at, unit), (cost, free - cost, 0, at + self._drain_us(held) - now)
         moved = moved_units(op, cost, free)
         if moved and (moved > 0 or state is not None):
             held = min(max(level + moved * unit, 0), MAX_EXACT)

@@ -27,13 +27,6 @@ _CLEARED_AT_ONCE = 4
 _CANDIDATES = 16
 
 
-def _monotonic_epoch_clock() -> Callable[[], int]:
-    """Microseconds since 1970 that start at the wall clock and then only go forward, at the monotonic clock's pace."""
-    offset = time.time_ns() - time.monotonic_ns()
-    monotonic = time.monotonic_ns
-    return lambda: (monotonic() + offset) // 1000
-
-
 class _Space:
     """The keys of one limiter's policy."""
 
@@ -67,7 +60,8 @@ class MemoryBackend:
         if max_keys < 1:
             raise ValueError(f"max_keys must be at least 1, not {max_keys!r}")
         self.max_keys = max_keys
-        self._clock = clock or _monotonic_epoch_clock()
+        self._clock = clock
+        self._epoch_ns = time.time_ns() - time.monotonic_ns()
         self._spaces: dict[tuple[str, str], _Space] = {}
         self._fresh: list[tuple[int, int, _Space, Key]] = []  # a heap: when to look at a key again
         self._entered = 0
@@ -108,7 +102,7 @@ class MemoryBackend:
             key = _canonical(key)
         states = space.states
         with self._lock:
-            now = self._clock()
+            now = (time.monotonic_ns() + self._epoch_ns) // 1000 if self._clock is None else self._clock()
             if self._fresh and self._fresh[0][0] <= now:
                 self._clear(now)
             state = states.get(key)
