@@ -8,6 +8,7 @@
     └── BackendError         the store answered with an error that only a person can mend
         └── BackendUnavailable   the store did not answer: an outage, not a mistake
             ├── BackendTimeout      no answer within the deadline (also a TimeoutError)
+            ├── CircuitOpen         not asked: the circuit breaker is open
             └── BackendOverloaded   this process asked for more than it may have waiting
 
 `BackendUnavailable` and its children are what ``failure="open"`` and ``failure="closed"`` turn into decisions; a bare
@@ -55,6 +56,10 @@ class BackendUnavailable(BackendError):
 
 class BackendTimeout(BackendUnavailable, TimeoutError):
     """The store gave no answer within the deadline."""
+
+
+class CircuitOpen(BackendUnavailable):
+    """The store was not asked, because it failed repeatedly a moment ago."""
 
 
 class BackendOverloaded(BackendUnavailable):
