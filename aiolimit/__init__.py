@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .backends import MemoryBackend, RedisBackend
+from .breaker import CircuitBreaker
 from .decision import Decision
 from .errors import (
     AiolimitError,
@@ -10,6 +11,7 @@ from .errors import (
     BackendOverloaded,
     BackendTimeout,
     BackendUnavailable,
+    CircuitOpen,
     PolicyError,
     RateLimitExceeded,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "BackendOverloaded",
     "BackendTimeout",
     "BackendUnavailable",
+    "CircuitBreaker",
+    "CircuitOpen",
     "Decision",
     "FixedWindow",
     "Limiter",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
-from .errors import BackendUnavailable, PolicyError
+from .errors import BackendError, BackendUnavailable, PolicyError
+from .fallback import Fallback
 from .keys import key_bytes
 from .policies import Policy, parse_policies
 from .waiting import Acquisition, Line
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from .backends import Backend
     from .keys import Key
 
-Failure = Literal["open", "closed"]
+Failure = Literal["open", "closed", "local"]
 Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 
 # The constructor of a named tuple takes three times as long.
@@ -43,7 +45,10 @@ class Limiter:
             in this process, in a backend of this limiter's own.
         name: Separates the keys of limiters that share a backend. Limiters of one name and kind of policy share them.
         failure: What to decide when the store does not answer within the backend's deadline: ``"open"`` admits,
-            ``"closed"`` refuses. The decision's ``source`` says so. Errors that waiting does not mend always raise.
+            ``"closed"`` refuses, ``"local"`` decides in this process at a ``share`` of the limit. The decision's ``source``
+            says so. Errors that waiting does not mend always raise.
+        share: The part of the limit that is this process's under ``failure="local"``: one divided by the number of
+            processes, if they should together stay within it.
         group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that
         must
             lie together.
@@ -61,32 +66,39 @@ class Limiter:
         *,
         name: str = "default",
         failure: Failure = "open",
+        share: float = 1.0,
         group: Callable[[Key], Key] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a text that is not empty, not {name!r}")
-        if failure not in ("open", "closed"):
-            raise ValueError(f"failure must be 'open' or 'closed', not {failure!r}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"share must be more than 0 and at most 1, not {share!r}")
         self.policy = _one_policy(policy)
         self.name = name
         self._owns_backend = backend is None or isinstance(backend, str)
         self.backend: Backend = _backend(backend)
-        self._failure = failure
+        self._failure = _checked_failure(failure)
+        self._share = share
+        self._fallback = Fallback(self.policy, share) if failure == "local" else None
+        self._settling: asyncio.Task[None] | None = None
         self._limit = self.policy.limit
         self._source = self.backend.source
-        self._ask = (place := self.backend.place(name, self.policy, group)).ask
-        self._ask_many = place.ask_many
+        self._ask, self._ask_many, self._decided_without = self.backend.place(name, self.policy, group)
         self._line = Line(self.try_acquire, self._refusal)
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
 
-    async def try_acquire(self, key: Key, cost: int = 1) -> Decision:
+    async def try_acquire(
+        self, key: Key, cost: int = 1, *, deadline: float | None = None, failure: Failure | None = None
+    ) -> Decision:
         """Decide now whether ``cost`` units may go, and charge them if so. Never waits for its turn; see `acquire`.
 
         Args:
             key: Who asks: text or bytes, not empty.
             cost: Units, a whole number; 0 only looks, as `peek` does.
+            deadline: Seconds to wait for the store at most, for this call; the backend's unless given.
+            failure: What to decide without the store, for this call; the limiter's unless given.
 
         Raises:
             PolicyError: When the cost is more than the policy can ever admit.
@@ -96,14 +108,18 @@ class Limiter:
         if type(cost) is not int or not 0 <= cost <= self._limit:
             self._check_cost(cost)
         try:
-            answer = self._ask(TAKE, key, cost)
+            answer = self._ask(TAKE, key, cost) if deadline is None else self._ask(TAKE, key, cost, _seconds(deadline))
             if type(answer) is not tuple:
                 answer = await cast("Awaitable[Answer]", answer)
-        except BackendUnavailable:
-            return self._without_store(key, cost, cost)
+        except BackendUnavailable as error:
+            return self._without_store(TAKE, key, cost, error, failure)
+        if self._fallback is not None:
+            self._tell_fallback(self._fallback, key, answer[0])
         return self._decision(key, cost, answer)
 
-    def acquire(self, key: Key, cost: int = 1, *, timeout: float | None = None) -> Acquisition:
+    def acquire(
+        self, key: Key, cost: int = 1, *, timeout: float | None = None, failure: Failure | None = None
+    ) -> Acquisition:
         """Wait for its turn, then charge ``cost`` units. `try_acquire` is the one that never waits.
 
         Await it for the decision, or enter it: ``async with limiter.acquire(key) as decision``. Callers of one key are
@@ -113,19 +129,23 @@ class Limiter:
             key: Who asks: text or bytes, not empty.
             cost: Units, a whole number.
             timeout: The most seconds to wait; None waits as long as it takes, 0 decides now.
+            failure: What to decide without the store, for this call; the limiter's unless given.
 
         Raises:
             RateLimitExceeded: When it cannot be in time, at once if that is known at once.
             PolicyError, TypeError, ValueError, BackendError: As `try_acquire`.
         """
         self._check_cost(cost)
-        return Acquisition(self._line, key, cost, timeout)
+        return Acquisition(self._line, key, cost, timeout, failure)
 
-    async def try_acquire_many(self, items: Iterable[Key | tuple[Key, int]]) -> list[Decision]:
+    async def try_acquire_many(
+        self, items: Iterable[Key | tuple[Key, int]], *, failure: Failure | None = None
+    ) -> list[Decision]:
         """Decide now for many at once, in one script call for each few hundred. Never waits.
 
         Args:
             items: Keys, or pairs of a key and its cost. A key that stands twice sees its own earlier spend.
+            failure: What to decide without the store, for this call; the limiter's unless given.
 
         Returns:
             One decision for each item, in their order.
@@ -144,7 +164,8 @@ class Limiter:
         for key in keys:
             key_bytes(key)
         for start in range(0, len(keys), _CHUNK):
-            decisions += await self._decide_chunk(keys[start : start + _CHUNK], costs[start : start + _CHUNK])
+            end = start + _CHUNK
+            decisions += await self._decide_chunk(keys[start:end], costs[start:end], failure)
         return decisions
 
     async def acquire_up_to(self, key: Key, cost: int) -> Decision:
@@ -155,13 +176,12 @@ class Limiter:
             cost: The most units wanted; may be more than the limit.
         """
         _check_units(cost)
-        wanted = min(cost, self._limit)
-        return await self._decide(UP_TO, key, cost, wanted, granted=wanted)
+        return await self._decide(UP_TO, key, cost)
 
     async def peek(self, key: Key, cost: int = 1) -> Decision:
         """Tell what `try_acquire` would decide. Spends nothing and creates nothing."""
         self._check_cost(cost)
-        return await self._decide(PEEK, key, cost, cost)
+        return await self._decide(PEEK, key, cost)
 
     async def refund(self, key: Key, cost: int = 1) -> Decision:
         """Give back ``cost`` units that were charged and not used.
@@ -170,7 +190,7 @@ class Limiter:
         that what stays counts at least as long as it should.
         """
         _check_units(cost)
-        return await self._decide(REFUND, key, cost, cost)
+        return await self._decide(REFUND, key, cost)
 
     async def charge(self, key: Key, cost: int = 1) -> Decision:
         """Charge ``cost`` units whether they fit or not: what was really used, known afterwards.
@@ -179,11 +199,11 @@ class Limiter:
         exactly up to seven times the limit at least, and beyond that counts as no more.
         """
         _check_units(cost)
-        return await self._decide(CHARGE, key, cost, cost)
+        return await self._decide(CHARGE, key, cost)
 
     async def reset(self, key: Key) -> Decision:
         """Forget the key: it is fresh again."""
-        return await self._decide(RESET, key, 0, 0)
+        return await self._decide(RESET, key, 0)
 
     async def aclose(self) -> None:
         """Close the backend, if this limiter made it from a URL or for itself."""
@@ -196,24 +216,35 @@ class Limiter:
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
-    async def _decide(self, op: int, key: Key, cost: int, asked: int, granted: int = 0) -> Decision:
-        """One question of any kind; ``granted`` is what to say is charged when the store cannot be asked."""
+    async def _decide(self, op: int, key: Key, cost: int) -> Decision:
+        """One question of any kind."""
+        asked = min(cost, self._limit) if op == UP_TO else cost
         try:
             answer = self._ask(op, key, asked)
             if not isinstance(answer, tuple):
                 answer = await answer
-        except BackendUnavailable:
-            return self._without_store(key, cost, granted)
+        except BackendUnavailable as error:
+            return self._without_store(op, key, cost, error)
+        if self._fallback is not None:
+            self._tell_fallback(self._fallback, key, answer[0])
         return self._decision(key, cost, answer)
 
-    async def _decide_chunk(self, keys: list[Key], costs: list[int]) -> list[Decision]:
+    async def _decide_chunk(self, keys: list[Key], costs: list[int], failure: Failure | None) -> list[Decision]:
         try:
             answers = self._ask_many(TAKE, keys, costs)
             if not isinstance(answers, list):
                 answers = await answers
-        except BackendUnavailable:
-            return [self._without_store(key, cost, cost) for key, cost in zip(keys, costs, strict=True)]
-        return [self._decision(key, cost, answer) for key, cost, answer in zip(keys, costs, answers, strict=True)]
+        except BackendUnavailable as error:  # none of them was asked
+            answers = [error] * len(keys)
+        decisions: list[Decision] = []
+        for key, cost, answer in zip(keys, costs, answers, strict=True):
+            if isinstance(answer, BackendUnavailable):
+                decisions.append(self._without_store(TAKE, key, cost, answer, failure))
+                continue
+            if self._fallback is not None:
+                self._tell_fallback(self._fallback, key, answer[0])
+            decisions.append(self._decision(key, cost, answer))
+        return decisions
 
     def _decision(self, key: Key, cost: int, answer: Answer) -> Decision:
         granted, remaining, retry_us, reset_us = answer
@@ -222,11 +253,42 @@ class Limiter:
         limit, source, policy = self._limit, self._source, self.policy
         return _new(Decision, (allowed, key, cost, granted, limit, remaining, retry_after, reset_after, source, policy))
 
-    def _without_store(self, key: Key, cost: int, granted: int) -> Decision:
+    def _without_store(
+        self, op: int, key: Key, cost: int, error: BackendUnavailable, failure: Failure | None = None
+    ) -> Decision:
         """What the failure policy says."""
-        if self._failure == "closed":
-            return self._refusal(key, cost, _CLOSED_RETRY_S)._replace(source="fail_closed")
-        return self._decision(key, cost, (granted, self._limit, 0, 0))._replace(source="fail_open")
+        failure = self._failure if failure is None else _checked_failure(failure)
+        if failure == "local":
+            if self._fallback is None:
+                self._fallback = Fallback(self.policy, self._share)
+            decision = self._decision(key, cost, self._fallback.decide(op, key, cost))._replace(source="fallback")
+        elif failure == "closed":
+            decision = self._refusal(key, cost, _CLOSED_RETRY_S)._replace(source="fail_closed")
+        else:
+            granted = min(cost, self._limit) if op in {TAKE, UP_TO} else 0
+            decision = self._decision(key, cost, (granted, self._limit, 0, 0))._replace(source="fail_open")
+        self._decided_without(decision.source, 1, error)
+        return decision
+
+    def _tell_fallback(self, fallback: Fallback, key: Key, granted: int) -> None:
+        """The store answered: note what it admitted, and tell it what was admitted while it was away."""
+        fallback.admitted(key, granted)
+        if fallback.owes and self._settling is None:
+            self._settling = asyncio.get_running_loop().create_task(self._settle(fallback), name="aiolimit settle")
+
+    async def _settle(self, fallback: Fallback) -> None:
+        owed = fallback.take_owed()
+        try:
+            answers = self._ask_many(CHARGE, list(owed), list(owed.values()))
+            if not isinstance(answers, list):
+                answers = await answers
+            fallback.owe(
+                {key: owed[key] for key, answer in zip(owed, answers, strict=True) if isinstance(answer, Exception)}
+            )
+        except BackendError:
+            fallback.owe(owed)
+        finally:
+            self._settling = None
 
     def _refusal(self, key: Key, cost: int, retry_after: float) -> Decision:
         """A refusal that the store was not asked for."""
@@ -240,6 +302,18 @@ class Limiter:
                 f"cost {units} can never be admitted: the policy {self.policy} admits at most {self._limit} at once; "
                 "ask for less at a time, or for as much as fits with acquire_up_to"
             )
+
+
+def _checked_failure(failure: Failure) -> Failure:
+    if failure not in {"open", "closed", "local"}:
+        raise ValueError(f"failure must be 'open', 'closed' or 'local', not {failure!r}")
+    return failure
+
+
+def _seconds(deadline: object) -> float:
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
+        raise ValueError(f"deadline must be a number of seconds, more than 0, not {deadline!r}")
+    return deadline
 
 
 def _check_units(cost: object) -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .decision import Decision
     from .keys import Key
+    from .limiter import Failure
 
 
 class _Turn:
@@ -30,13 +31,13 @@ class Line:
     """The callers that wait, by event loop and key. Holds nothing when nobody does.
 
     Args:
-        ask: Decides now for a key and a cost.
+        ask: Decides now, for a key, a cost and ``failure``.
         refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
     """
 
     def __init__(
         self,
-        ask: Callable[[Key, int], Coroutine[None, None, Decision]],
+        ask: Callable[..., Coroutine[None, None, Decision]],
         refusal: Callable[[Key, int, float], Decision],
     ) -> None:
         self.ask = ask
@@ -74,9 +75,9 @@ class Line:
 class Acquisition:
     """What `Limiter.acquire` gives: await it, or enter it with ``async with``. Good for one use."""
 
-    __slots__ = ("_cost", "_key", "_line", "_timeout")
+    __slots__ = ("_cost", "_failure", "_key", "_line", "_timeout")
 
-    def __init__(self, line: Line, key: Key, cost: int, timeout: float | None) -> None:
+    def __init__(self, line: Line, key: Key, cost: int, timeout: float | None, failure: Failure | None = None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
             raise TypeError(f"timeout must be seconds or None, not {timeout!r} ({type(timeout).__name__})")
         if timeout is not None and not timeout >= 0:  # so that NaN is refused, too
@@ -84,6 +85,7 @@ class Acquisition:
         self._line = line
         self._key = key
         self._cost = cost
+        self._failure = failure
         self._timeout = None if timeout == math.inf else timeout
 
     def __await__(self) -> Generator[None, None, Decision]:
@@ -103,7 +105,7 @@ class Acquisition:
                 while True:
                     # With no time to wait there still is time to ask.
                     async with asyncio.timeout_at(deadline if self._timeout else None):
-                        decision = await self._line.ask(self._key, self._cost)
+                        decision = await self._line.ask(self._key, self._cost, failure=self._failure)
                     if decision.allowed:
                         return decision
                     wait = decision.retry_after

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ..algorithms import Answer
     from ..decision import Source
+    from ..errors import BackendError, BackendUnavailable
     from ..keys import Key
     from ..policies import Policy
+
+
+Answers: TypeAlias = "list[Answer] | list[Answer | BackendUnavailable]"
 
 
 class Place(NamedTuple):
@@ -20,10 +24,12 @@ class Place(NamedTuple):
     fails with `BackendError` or its children or, for a key that is none, as `aiolimit.keys.key_bytes` does.
     """
 
-    ask: Callable[[int, Key, int], Answer | Awaitable[Answer]]
-    """Answer one question: a verb of `aiolimit.algorithms`, a key, a cost."""
-    ask_many: Callable[[int, Sequence[Key], Sequence[int]], list[Answer] | Awaitable[list[Answer]]]
-    """Answer a batch: as many answers as keys and costs, in their order."""
+    ask: Callable[..., Answer | Awaitable[Answer]]
+    """Answer one question: a verb of `aiolimit.algorithms`, a key, a cost and, if it is not the backend's, a deadline."""
+    ask_many: Callable[[int, Sequence[Key], Sequence[int]], Answers | Awaitable[Answers]]
+    """Answer a batch: as many answers as keys and costs, in their order; in place of one that did not come, why."""
+    decided_without: Callable[[Source, int, BackendError], None]
+    """Hear that so many decisions were made without this backend, and why."""
 
 
 class Backend(Protocol):

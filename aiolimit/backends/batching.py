@@ -16,25 +16,34 @@ What must hold:
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
+from heapq import heappop, heappush
 from itertools import compress
 from operator import not_
 from typing import TYPE_CHECKING
 
-from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable
+from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
     from ..algorithms import Answer
+    from ..breaker import CircuitBreaker
+    from ..events import Listener
     from ..scripts import Script
     from .lane import Lane
 
 MAX_KEYS_PER_CALL = 500
 """The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
+
+_LATE_LOOP = 0.02
+"""A timer this many seconds late means that the event loop was held up."""
+_LATE_GRACE = 0.005
+"""How long a loop that was held up may take to hand out what has arrived, in seconds."""
 
 
 @dataclass(slots=True)
@@ -52,7 +61,17 @@ class Stats:
     connections: int = 0
     """Connections opened."""
     failures: int = 0
-    """Exchanges with the server that an error ended."""
+    """Exchanges with the server, or attempts to connect, that count against the breaker."""
+    overloads: int = 0
+    """Questions turned away because too many were waiting."""
+    not_asked: int = 0
+    """Questions turned away because the breaker was open."""
+    fail_open: int = 0
+    """Decisions that the failure policy ``open`` admitted."""
+    fail_closed: int = 0
+    """Decisions that the failure policy ``closed`` refused."""
+    fallback: int = 0
+    """Decisions that the failure policy ``local`` took in this process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +173,9 @@ class Hub:
     Args:
         loop: The running loop.
         open_lane: Makes a lane for this hub.
+        breaker: Says whether the server may be asked.
+        tell: Takes the events.
+        server: How events name the server.
         stats: The backend's counters.
         lanes: The most lanes.
         deadline: Seconds that a caller waits for its answer at most.
@@ -164,13 +186,19 @@ class Hub:
         self,
         loop: asyncio.AbstractEventLoop,
         open_lane: Callable[[Hub], Lane],
-        stats: Stats,
         *,
+        breaker: CircuitBreaker,
+        tell: Listener,
+        server: str,
+        stats: Stats,
         lanes: int,
         deadline: float,
         backlog: int,
     ) -> None:
         self.loop = loop
+        self.breaker = breaker
+        self.tell = tell
+        self.server = server
         self.stats = stats
         self.deadline = deadline
         self.starved = False
@@ -184,21 +212,33 @@ class Hub:
         self._new: list[Batch] = []
         self._waiting = 0
         self._turn_is_due = False
-        self._expiries: deque[tuple[float, Batch, int]] = deque()
+        self._expiries: list[tuple[float, int, Batch, int]] = []  # a heap; the number keeps equal times apart
+        self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._was_late = False
 
     @property
     def has_work(self) -> bool:
         """Whether anything waits to be sent."""
         return bool(self._queue)
 
-    def ask(self, kind: Kind, key: bytes, cost: int) -> asyncio.Future[Answer]:
-        """Queue one question. Await the future for its answer."""
-        if self._waiting >= self._backlog:
-            raise self._overloaded()
-        batch = self._open.get(kind)
-        if batch is None or len(batch.keys) >= MAX_KEYS_PER_CALL:
-            batch = self._next_batch(kind, batch)
+    def ask(self, kind: Kind, key: bytes, cost: int, deadline: float | None = None) -> asyncio.Future[Answer]:
+        """Queue one question. Await the future for its answer.
+
+        Args:
+            kind: What to ask.
+            key: The Redis key.
+            cost: Units.
+            deadline: Seconds, if they are not the hub's.
+        """
+        if not self.breaker.is_closed or self._waiting >= self._backlog:
+            self._check()
+        if deadline is not None:
+            batch = self._own_batch(kind, deadline)
+        else:
+            batch = self._open.get(kind)
+            if batch is None or len(batch.keys) >= MAX_KEYS_PER_CALL:
+                batch = self._next_batch(kind, batch)
         future: asyncio.Future[Answer] = self.loop.create_future()
         batch.keys.append(key)
         batch.costs.append(cost)
@@ -211,8 +251,7 @@ class Hub:
 
     def ask_many(self, kind: Kind, keys: list[bytes], costs: list[int]) -> list[asyncio.Future[list[Answer]]]:
         """Queue a caller's own batch, in as many calls as it needs. The futures' answers, joined, are in its order."""
-        if self._waiting >= self._backlog:
-            raise self._overloaded()
+        self._check()
         wholes: list[asyncio.Future[list[Answer]]] = []
         for start in range(0, len(keys), MAX_KEYS_PER_CALL):
             batch = Batch(kind)
@@ -243,6 +282,34 @@ class Hub:
                 taken.append(batch)
                 room -= len(batch.keys)
         return taken
+
+    def _check(self) -> None:
+        """Turn a question away that must not, or need not, wait."""
+        if not self.breaker.admits(time.monotonic()):
+            self.stats.not_asked += 1
+            raise CircuitOpen("not asked: the circuit breaker is open")
+        if self._waiting >= self._backlog:
+            self.stats.overloads += 1
+            raise BackendOverloaded(
+                f"{self._waiting} questions already wait to be sent: raise max_backlog, or ask for less at a time"
+            )
+
+    def _own_batch(self, kind: Kind, deadline: float) -> Batch:
+        """A batch for one question that has a deadline of its own."""
+        batch = Batch(kind)
+        self._queue.append(batch)
+        batch.marked = 1
+        self._expire_at(self.loop.time() + deadline, batch, 1)
+        return batch
+
+    def give_up_queue(self) -> None:
+        """The breaker opened: let nobody wait for what will not be sent."""
+        for batch in self._queue:
+            self._waiting -= len(batch.keys)
+            batch.fail(_circuit_open)
+        self._queue.clear()
+        self._open.clear()
+        self._new.clear()
 
     def _next_batch(self, kind: Kind, full: Batch | None) -> Batch:
         if full is not None:
@@ -278,20 +345,34 @@ class Hub:
         size = len(batch.keys)
         if batch.marked < size:
             batch.marked = size
-            self._expiries.append((deadline, batch, size))
-            if self._timer is None:
-                self._timer = self.loop.call_at(deadline, self._expire)
+            self._expire_at(deadline, batch, size)
+
+    def _expire_at(self, deadline: float, batch: Batch, upto: int) -> None:
+        self._marks += 1
+        heappush(self._expiries, (deadline, self._marks, batch, upto))
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         """End the wait of those whose deadline has come; drop the connection of a batch whose last one it was."""
+        assert self._timer is not None
+        late = self.loop.time() - self._timer.when()
         self._timer = None
         now = self.loop.time()
+        if late > _LATE_LOOP and not self._was_late:
+            # The loop was held up, and not the server: what has arrived meanwhile comes first.
+            self._was_late = True
+            self._timer = self.loop.call_later(_LATE_GRACE, self._expire)
+            return
+        self._was_late = False
         while self._expiries:
-            deadline, batch, upto = self._expiries[0]
+            deadline, _, batch, upto = self._expiries[0]
             if deadline > now:
                 self._timer = self.loop.call_at(deadline, self._expire)
                 return
-            self._expiries.popleft()
+            heappop(self._expiries)
             batch.fail(self._too_late, upto)
             if batch.lane is not None and upto == batch.marked:
                 batch.lane.drop()
@@ -302,11 +383,6 @@ class Hub:
         if self.starved:
             return BackendOverloaded(f"no connection came free in the pool {within}: raise its max_connections")
         return BackendTimeout(f"no answer {within}")
-
-    def _overloaded(self) -> BackendOverloaded:
-        return BackendOverloaded(
-            f"{self._waiting} questions already wait to be sent: raise max_backlog, or ask for less"
-        )
 
     async def aclose(self) -> None:
         """End every lane and give up what waits. A hub that is asked again opens new ones."""
@@ -323,6 +399,10 @@ class Hub:
         self._waiting = 0
         for lane in lanes:
             await lane.aclose()
+
+
+def _circuit_open() -> CircuitOpen:
+    return CircuitOpen("given up before it was sent: the circuit breaker opened")
 
 
 def closed() -> BackendUnavailable:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 from redis import exceptions as redis_errors
 
-from ..errors import BackendOverloaded
+from ..errors import BackendError, BackendOverloaded, BackendUnavailable
+from ..events import Exchanged
 from .batching import closed, given_up
 from .wire import pack_calls, translate
 
@@ -49,6 +51,7 @@ class Lane:
         self._connection: AbstractConnection | None = None
         self._idle: asyncio.Future[None] | None = None
         self._dropped = False
+        self._refusal: BackendError | None = None
         self.is_opening = False
         # A context of its own: the lane outlives the caller whose question started it.
         self._task = hub.loop.create_task(self._run(), name="aiolimit lane", context=contextvars.Context())
@@ -129,6 +132,7 @@ class Lane:
             await self._disconnect()
         hub = self._hub
         self.is_opening = True
+        generation = hub.breaker.generation
         try:
             async with asyncio.timeout(hub.deadline):
                 self._connection = await self._connector.connect()
@@ -137,9 +141,9 @@ class Lane:
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
-            hub.stats.failures += 1
             for batch in hub.take():
                 batch.fail(partial(translate, error))
+            self._report(generation, failure)
             return None
         finally:
             self.is_opening = False
@@ -149,9 +153,13 @@ class Lane:
 
     async def _exchange(self, connection: AbstractConnection, batches: list[Batch]) -> None:
         """Send these batches once and hand out what comes back."""
-        stats = self._hub.stats
+        hub, stats = self._hub, self._hub.stats
+        decisions = sum(len(batch.keys) for batch in batches)
         stats.calls += len(batches)
-        stats.decisions += sum(len(batch.keys) for batch in batches)
+        stats.decisions += decisions
+        generation = hub.breaker.generation
+        self._refusal = failure = None
+        start = time.monotonic()
         for batch in batches:
             batch.lane = self
         try:
@@ -161,18 +169,35 @@ class Lane:
                 texts = {batch.kind.script.sha: batch for batch in reversed(missing)}
                 stats.script_loads += len(texts)
                 missing = await self._round(connection, missing, list(texts.values()))
+            failure = self._refusal
         except asyncio.CancelledError:
             for batch in batches:
                 batch.fail(given_up if self._dropped else closed)
+            if self._dropped:
+                failure = given_up()
             raise
         except Exception as error:  # noqa: BLE001  (clients raise more than their own errors out of a dying transport)
-            stats.failures += 1
+            failure = translate(error)
             for batch in batches:
                 batch.fail(partial(translate, error))
             await self._disconnect()
         finally:
             for batch in batches:
                 batch.lane = None
+            seconds = time.monotonic() - start
+            self._report(generation, failure, seconds)
+            hub.tell(Exchanged(hub.server, decisions, len(batches), seconds, failure))
+
+    def _report(self, generation: int, failure: BackendError | None, seconds: float = 0.0) -> None:
+        """Let the breaker know: an outage counts, an answer counts, a mistake that someone must mend does neither."""
+        hub = self._hub
+        if failure is None:
+            hub.breaker.succeeded(generation, time.monotonic(), seconds)
+        elif isinstance(failure, BackendUnavailable) and not isinstance(failure, BackendOverloaded):
+            hub.stats.failures += 1
+            hub.breaker.failed(generation, time.monotonic())
+            if not hub.breaker.is_closed:
+                hub.give_up_queue()
 
     async def _round(
         self, connection: AbstractConnection, batches: list[Batch], with_text: list[Batch] | tuple[()]
@@ -188,6 +213,7 @@ class Lane:
             except redis_errors.ReadOnlyError:
                 raise
             except redis_errors.ResponseError as error:
+                self._refusal = translate(error)
                 batch.fail(partial(translate, error))
             else:
                 batch.settle(reply)

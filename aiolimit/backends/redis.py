@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import threading
@@ -11,10 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..algorithms import OPS, compile_policy
+from ..breaker import CircuitBreaker
+from ..errors import BackendUnavailable
+from ..events import BreakerMoved, DecidedWithout, LogListener
 from ..keys import SLOTS, KeySpace
 from ..scripts import NAMES, load
 from .base import Place
-from .batching import Hub, Stats, kind
+from .batching import MAX_KEYS_PER_CALL, Hub, Stats, kind
 from .lane import Lane
 from .urls import PoolConnector, Pools, pools_of_client, pools_of_url
 
@@ -26,10 +30,15 @@ if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool, Redis
 
     from ..algorithms import Answer
+    from ..breaker import State
     from ..decision import Source
+    from ..errors import BackendError
+    from ..events import Event, Listener
     from ..keys import Key
     from ..policies import Policy
     from .batching import Kind
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_LANES = 2
 """Connections to the server: while one waits for it, the other's answers are handed out."""
@@ -51,11 +60,14 @@ class RedisBackend:
             and ``max_connections`` are used; its protocol, decoding, timeouts and retries change no answer, because
             commands go straight to its connections. Use `from_url` when there is none.
         deadline: Seconds from the question to the answer, at most, connecting included.
+        breaker: When to stop asking a server that fails; `CircuitBreaker()` unless given.
         prefix: What every key starts with; no braces, at most 100 characters.
         max_connections: The most connections to the server for each event loop.
         shards: How many hash tags the keys are spread over, 1 to 16,384. Changing it forgets every count.
         hash_keys: Store a digest of every key, so that none can be read in the store.
         max_backlog: How many questions may wait to be sent for each event loop; more raise `BackendOverloaded`.
+
+        listeners: What is told of every event, see `aiolimit.events`; one `LogListener` unless given.
 
     Raises:
         TypeError: When ``client`` is not an asyncio client or pool of redis-py.
@@ -69,11 +81,13 @@ class RedisBackend:
         client: Redis | ConnectionPool | Pools,
         *,
         deadline: float = 0.1,
+        breaker: CircuitBreaker | None = None,
         prefix: str = "aiolimit",
         max_connections: int | None = None,
         shards: int = 64,
         hash_keys: bool = False,
         max_backlog: int = 100_000,
+        listeners: Sequence[Listener] | None = None,
     ) -> None:
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
             raise ValueError(f"deadline must be a number of seconds, more than 0, not {deadline!r}")
@@ -85,6 +99,12 @@ class RedisBackend:
         _check_count("max_backlog", max_backlog, 10**9)
         self.stats = Stats()
         """Counters over all event loops of this process."""
+        if breaker is not None and not isinstance(breaker, CircuitBreaker):
+            raise TypeError(f"breaker must be a CircuitBreaker, not {type(breaker).__name__}")
+        self.breaker = breaker or CircuitBreaker()
+        """Whether the server is asked; look at its ``state``, or ``force_open``, ``disable`` and ``reset`` it."""
+        self.breaker.on_transition = self._breaker_moved
+        self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
         self._pools = client if isinstance(client, Pools) else pools_of_client(client, max_connections)
         self._lanes = min(DEFAULT_LANES, self._pools.max_connections)
         self._deadline = deadline
@@ -102,11 +122,13 @@ class RedisBackend:
         url: str,
         *,
         deadline: float = 0.1,
+        breaker: CircuitBreaker | None = None,
         prefix: str = "aiolimit",
         max_connections: int | None = None,
         shards: int = 64,
         hash_keys: bool = False,
         max_backlog: int = 100_000,
+        listeners: Sequence[Listener] | None = None,
     ) -> Self:
         """Make a backend for the server at this URL; no I/O.
 
@@ -116,11 +138,13 @@ class RedisBackend:
                 ``valkey://`` and ``valkeys://``. Options after ``?`` are those of redis-py's
                 ``ConnectionPool.from_url``.
             deadline: As for the class, and so are the rest.
+            breaker: See the class.
             prefix: See the class.
             max_connections: See the class.
             shards: See the class.
             hash_keys: See the class.
             max_backlog: See the class.
+            listeners: See the class.
 
         Raises:
             ValueError: When the URL or another argument is wrong, saying what would be right.
@@ -128,11 +152,13 @@ class RedisBackend:
         return cls(
             pools_of_url(url, max_connections or DEFAULT_LANES),
             deadline=deadline,
+            breaker=breaker,
             prefix=prefix,
             max_connections=max_connections,
             shards=shards,
             hash_keys=hash_keys,
             max_backlog=max_backlog,
+            listeners=listeners,
         )
 
     def __repr__(self) -> str:
@@ -156,14 +182,31 @@ class RedisBackend:
 
     async def _ask_many(
         self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, keys: Sequence[Key], costs: Sequence[int]
-    ) -> list[Answer]:
+    ) -> list[Answer | BackendUnavailable]:
         parts = self.hub().ask_many(kinds[op], [redis_key(key) for key in keys], list(costs))
-        answers: list[Answer] = []
+        answers: list[Answer | BackendUnavailable] = []
         for part in await asyncio.gather(*parts, return_exceptions=True):
-            if isinstance(part, BaseException):
+            if isinstance(part, BackendUnavailable):
+                answers += [part] * min(MAX_KEYS_PER_CALL, len(keys) - len(answers))
+            elif isinstance(part, BaseException):
                 raise part
-            answers += part
+            else:
+                answers += part
         return answers
+
+    def _decided_without(self, limiter: str, source: Source, decisions: int, error: BackendError) -> None:
+        setattr(self.stats, source, getattr(self.stats, source) + decisions)
+        self._tell(DecidedWithout(self._pools.address, limiter, source, decisions, error))
+
+    def _breaker_moved(self, old: State, new: State) -> None:
+        self._tell(BreakerMoved(self._pools.address, old, new))
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener failed")
 
     def hub(self) -> Hub:
         """What this event loop holds of the server."""
@@ -180,7 +223,10 @@ class RedisBackend:
         hub = Hub(
             loop,
             lambda hub: Lane(hub, connector),
-            self.stats,
+            breaker=self.breaker,
+            tell=self._tell,
+            server=self._pools.address,
+            stats=self.stats,
             lanes=self._lanes,
             deadline=self._deadline,
             backlog=self._backlog,
