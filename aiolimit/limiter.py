@@ -9,7 +9,7 @@ from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
 from .errors import BackendUnavailable, PolicyError
-from .keys import key_bytes
+from .keys import checked_name, key_bytes
 from .policies import Policy, parse_policies
 from .waiting import Acquisition, Line
 
@@ -63,12 +63,12 @@ class Limiter:
         failure: Failure = "open",
         group: Callable[[Key], Key] | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"name must be a text that is not empty, not {name!r}")
+        if group is not None and not callable(group):
+            raise TypeError(f"group must be a callable that gives a key's group, or None, not {group!r}")
         if failure not in ("open", "closed"):
             raise ValueError(f"failure must be 'open' or 'closed', not {failure!r}")
         self.policy = _one_policy(policy)
-        self.name = name
+        self.name = checked_name("name", name)
         self._owns_backend = backend is None or isinstance(backend, str)
         self.backend: Backend = _backend(backend)
         self._failure = failure
@@ -135,7 +135,11 @@ class Limiter:
         """
         keys: list[Key] = []
         costs: list[int] = []
+        if isinstance(items, str | bytes):
+            raise TypeError(f"items must be several keys, or pairs of a key and a cost, not one {type(items).__name__}")
         for item in items:
+            if isinstance(item, tuple) and len(item) != 2:
+                raise ValueError(f"each of items must be a key or a pair of a key and its cost, not {len(item)} values")
             key, cost = item if isinstance(item, tuple) else (item, 1)
             self._check_cost(cost)
             keys.append(key)
@@ -183,7 +187,8 @@ class Limiter:
 
     async def reset(self, key: Key) -> Decision:
         """Forget the key: it is fresh again."""
-        return await self._decide(RESET, key, 0, 0)
+        decision = await self._decide(RESET, key, 0, 0)
+        return decision._replace(remaining=self._limit) if decision.source == self._source else decision
 
     async def aclose(self) -> None:
         """Close the backend, if this limiter made it from a URL or for itself."""
