@@ -1,8 +1,8 @@
-"""What a backend tells about itself: one event for each exchange with the server, each change of its breaker, and each
-batch of decisions that were made without it.
+"""What a backend tells about itself: its exchanges with the server, its breaker, and what was decided without it.
 
-A listener is a callable that takes an event. It is called in the event loop, between decisions: it must be quick and must
-not block. Pass listeners to the backend; `LogListener` is there unless you pass others.
+One event for each exchange, each change of the breaker, and each batch of decisions made without the server. A listener
+is a callable that takes an event. It is called in the event loop, between decisions: it must be quick and must not
+block. Pass listeners to the backend; `LogListener` is there unless you pass others.
 """
 
 from __future__ import annotations

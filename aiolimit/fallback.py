@@ -6,12 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from .algorithms import CHARGE, PEEK, TAKE, UP_TO, Answer
+from .algorithms import CHARGE, PEEK, TAKE, UP_TO
 from .backends import MemoryBackend
-from .policies import Policy, TokenBucket
+from .policies import TokenBucket
 
 if TYPE_CHECKING:
+    from .algorithms import Answer
     from .keys import Key
+    from .policies import Policy
 
 _MAX_KEYS = 100_000
 _NO_SHARE_US = 1_000_000

@@ -27,6 +27,8 @@ FORMAT = 1
 """The version of what is stored. Another version never reads this one's keys."""
 SLOTS = 16_384
 """The hash slots of a Redis Cluster."""
+MAX_NAME = 100
+"""The most characters of a prefix or a limiter's name."""
 MAX_RAW_BYTES = 200
 """A longer user key is stored as its digest."""
 
@@ -52,6 +54,17 @@ def key_bytes(key: Key) -> bytes:
     if not raw:
         raise ValueError("key is empty: give every caller an identity, or one constant for a limit they all share")
     return raw
+
+
+def checked_name(what: str, name: object, most: int = MAX_NAME) -> str:
+    """Check a text that becomes part of every key: a prefix, or the name of a limiter.
+
+    Raises:
+        ValueError: When it is no text, empty, longer than ``most`` characters, or holds a lone surrogate.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= most or any("\ud800" <= char <= "\udfff" for char in name):
+        raise ValueError(f"{what} must be a text of 1 to {most} characters without lone surrogates, not {name!r}")
+    return name
 
 
 @cache

@@ -11,7 +11,7 @@ from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
 from .errors import BackendError, BackendUnavailable, PolicyError
 from .fallback import Fallback
-from .keys import key_bytes
+from .keys import checked_name, key_bytes
 from .policies import Policy, parse_policies
 from .waiting import Acquisition, Line
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .algorithms import Answer
-    from .backends import Backend
+    from .backends import Answers, Backend
     from .keys import Key
 
 Failure = Literal["open", "closed", "local"]
@@ -45,8 +45,8 @@ class Limiter:
             in this process, in a backend of this limiter's own.
         name: Separates the keys of limiters that share a backend. Limiters of one name and kind of policy share them.
         failure: What to decide when the store does not answer within the backend's deadline: ``"open"`` admits,
-            ``"closed"`` refuses, ``"local"`` decides in this process at a ``share`` of the limit. The decision's ``source``
-            says so. Errors that waiting does not mend always raise.
+            ``"closed"`` refuses, ``"local"`` decides in this process at a ``share`` of the limit. The decision's
+            ``source`` says so. Errors that waiting does not mend always raise.
         share: The part of the limit that is this process's under ``failure="local"``: one divided by the number of
             processes, if they should together stay within it.
         group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that
@@ -69,12 +69,12 @@ class Limiter:
         share: float = 1.0,
         group: Callable[[Key], Key] | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"name must be a text that is not empty, not {name!r}")
+        if group is not None and not callable(group):
+            raise TypeError(f"group must be a callable that gives a key's group, or None, not {group!r}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError(f"share must be more than 0 and at most 1, not {share!r}")
         self.policy = _one_policy(policy)
-        self.name = name
+        self.name = checked_name("name", name)
         self._owns_backend = backend is None or isinstance(backend, str)
         self.backend: Backend = _backend(backend)
         self._failure = _checked_failure(failure)
@@ -155,7 +155,11 @@ class Limiter:
         """
         keys: list[Key] = []
         costs: list[int] = []
+        if isinstance(items, str | bytes):
+            raise TypeError(f"items must be several keys, or pairs of a key and a cost, not one {type(items).__name__}")
         for item in items:
+            if isinstance(item, tuple) and len(item) != 2:
+                raise ValueError(f"each of items must be a key or a pair of a key and its cost, not {len(item)} values")
             key, cost = item if isinstance(item, tuple) else (item, 1)
             self._check_cost(cost)
             keys.append(key)
@@ -203,7 +207,8 @@ class Limiter:
 
     async def reset(self, key: Key) -> Decision:
         """Forget the key: it is fresh again."""
-        return await self._decide(RESET, key, 0)
+        decision = await self._decide(RESET, key, 0)
+        return decision._replace(remaining=self._limit) if decision.source == self._source else decision
 
     async def aclose(self) -> None:
         """Close the backend, if this limiter made it from a URL or for itself."""
@@ -231,11 +236,10 @@ class Limiter:
 
     async def _decide_chunk(self, keys: list[Key], costs: list[int], failure: Failure | None) -> list[Decision]:
         try:
-            answers = self._ask_many(TAKE, keys, costs)
-            if not isinstance(answers, list):
-                answers = await answers
+            asked = self._ask_many(TAKE, keys, costs)
+            answers: Answers = asked if isinstance(asked, list) else await asked
         except BackendUnavailable as error:  # none of them was asked
-            answers = [error] * len(keys)
+            answers = cast("Answers", [error] * len(keys))
         decisions: list[Decision] = []
         for key, cost, answer in zip(keys, costs, answers, strict=True):
             if isinstance(answer, BackendUnavailable):
@@ -257,12 +261,12 @@ class Limiter:
         self, op: int, key: Key, cost: int, error: BackendUnavailable, failure: Failure | None = None
     ) -> Decision:
         """What the failure policy says."""
-        failure = self._failure if failure is None else _checked_failure(failure)
-        if failure == "local":
+        chosen = self._failure if failure is None else _checked_failure(failure)
+        if chosen == "local":
             if self._fallback is None:
                 self._fallback = Fallback(self.policy, self._share)
             decision = self._decision(key, cost, self._fallback.decide(op, key, cost))._replace(source="fallback")
-        elif failure == "closed":
+        elif chosen == "closed":
             decision = self._refusal(key, cost, _CLOSED_RETRY_S)._replace(source="fail_closed")
         else:
             granted = min(cost, self._limit) if op in {TAKE, UP_TO} else 0

@@ -19,6 +19,7 @@ MAX_LOG_UNITS = 1_000_000
 """The largest limit of a `SlidingLog`, which stores eight bytes for each unit."""
 MIN_PERIOD = 0.001
 """The shortest period or window, in seconds."""
+_MAX_NUMBER = 1e18
 MAX_PERIOD = 10 * 366 * 86_400.0
 """The longest period, window, or time for one unit to come back, in seconds: ten years."""
 
@@ -119,8 +120,8 @@ class SlidingWindow(_Window):
     """Admit about ``limit`` units in any ``window`` seconds, from two counters.
 
     The last window counts in proportion to how much of it still overlaps: ``previous · (1 - elapsed/window) + current``
-    never exceeds ``limit``. An estimate that takes the last window's traffic as even; a large limit needs no more
-    memory than a small one.
+    never exceeds ``limit``. An estimate that takes the last window's traffic as even, so who always asks
+    for more gets up to one unit less than ``limit`` in a window. A large limit needs no more memory than a small one.
 
     Args:
         limit: Units per window.
@@ -181,9 +182,9 @@ for _seconds, _names in (
     _UNITS.update(dict.fromkeys(_names.split(), _seconds))
 
 _SHAPE = re.compile(
-    r"""\s* (?P<amount> [0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)? ) \s* (?: / | \bper\b ) \s*
+    r"""\s* (?P<amount> [0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)? ) \s* (?: / | \bper\b ) \s*
     (?P<count> [0-9]+(?:\.[0-9]+)? )? \s* (?P<unit> [a-zµ]+ ) \s*
-    (?: \b burst \s+ (?P<burst> [0-9][0-9_]* ) )? \s* (?P<kind> fixed | sliding | log )? \s*""",
+    (?: \b burst \s+ (?P<burst> [0-9]+(?:_[0-9]+)* ) )? \s* (?P<kind> fixed | sliding | log )? \s*""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _KINDS: dict[str, type[_Window]] = {"fixed": FixedWindow, "sliding": SlidingWindow, "log": SlidingLog}
@@ -227,6 +228,13 @@ def _clip(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def _shown(value: object) -> str:
+    try:
+        return _clip(repr(value))
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number of thousands of digits"
+
+
 def _number_text(number: float) -> str:
     return repr(int(number)) if float(number).is_integer() else repr(number)
 
@@ -241,8 +249,8 @@ def _period_text(seconds: float) -> str:
 
 
 def _check_number(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise PolicyError(f"{what} must be a finite number, not {value!r} ({type(value).__name__})")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_NUMBER:
+        raise PolicyError(f"{what} must be a finite number, not {_shown(value)} ({type(value).__name__})")
 
 
 def _check_period(what: str, seconds: float) -> None:
@@ -255,10 +263,10 @@ def _check_period(what: str, seconds: float) -> None:
 
 def _check_units(what: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise PolicyError(f"{what} must be a whole number of units, not {value!r} ({type(value).__name__})")
+        raise PolicyError(f"{what} must be a whole number of units, not {_shown(value)} ({type(value).__name__})")
     if not 1 <= value <= most:
         raise PolicyError(
-            f"{what} must be between 1 and {most}, not {value}; to refuse everything, do not ask a limiter"
+            f"{what} must be between 1 and {most}, not {_shown(value)}; to refuse everything, do not ask a limiter"
         )
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from .errors import RateLimitExceeded
+from .keys import key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -42,14 +43,14 @@ class Line:
     ) -> None:
         self.ask = ask
         self.refusal = refusal
-        self._turns: dict[tuple[asyncio.AbstractEventLoop, Key], _Turn] = {}
+        self._turns: dict[tuple[asyncio.AbstractEventLoop, bytes], _Turn] = {}
 
     def __len__(self) -> int:
         """For how many keys somebody waits."""
         return len(self._turns)
 
     @asynccontextmanager
-    async def turn(self, key: Key, deadline: float | None) -> AsyncGenerator[None, None]:
+    async def turn(self, key: bytes, deadline: float | None) -> AsyncGenerator[None, None]:
         """Come to the head of the line for this key; raises TimeoutError at the deadline, in the loop's seconds."""
         place = asyncio.get_running_loop(), key
         turn = self._turns.get(place)
@@ -75,7 +76,7 @@ class Line:
 class Acquisition:
     """What `Limiter.acquire` gives: await it, or enter it with ``async with``. Good for one use."""
 
-    __slots__ = ("_cost", "_failure", "_key", "_line", "_timeout")
+    __slots__ = ("_cost", "_failure", "_key", "_line", "_place", "_timeout")
 
     def __init__(self, line: Line, key: Key, cost: int, timeout: float | None, failure: Failure | None = None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
@@ -84,6 +85,7 @@ class Acquisition:
             raise ValueError(f"timeout must be 0 or more seconds, or None to wait as long as it takes, not {timeout!r}")
         self._line = line
         self._key = key
+        self._place = key_bytes(key)
         self._cost = cost
         self._failure = failure
         self._timeout = None if timeout == math.inf else timeout
@@ -101,7 +103,7 @@ class Acquisition:
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout is None else loop.time() + self._timeout
         try:
-            async with self._line.turn(self._key, deadline):
+            async with self._line.turn(self._place, deadline):
                 while True:
                     # With no time to wait there still is time to ask.
                     async with asyncio.timeout_at(deadline if self._timeout else None):

@@ -51,21 +51,22 @@ local function give_back(log, units)
 end
 
 local function decide(log, cost)
-  local free = limit - log.used - log.fresh
+  local live = log.used + log.fresh
+  local free = max(limit - live - log.excess, 0)
   local moved = moved_units(op, cost, free)
   if moved > 0 then
     charge(log, moved)
-  elseif moved < 0 and free < limit then
+  elseif moved < 0 and live > 0 then
     give_back(log, -moved)
   end
-  local live = log.used + log.fresh
+  live = log.used + log.fresh
   local unmet = moved == 0 and unmet_units(op, cost, free) or 0
   local retry_us = 0
   if unmet > 0 then
-    local nth = unmet - free
+    local nth = max(unmet - (limit - live), 1) -- must age out, and the excess with the first of them
     retry_us = (nth <= log.used and time_of(log, nth) or log.at) + window - now
   end
-  return max(moved, 0), limit - live, retry_us, live > 0 and log.last + window - now or 0
+  return max(moved, 0), max(limit - live - log.excess, 0), retry_us, live > 0 and log.last + window - now or 0
 end
 
 local logs, resets, order = {}, {}, {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
+from .rule import MAX_EXACT, TAKE, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import FixedWindow
@@ -29,6 +29,12 @@ class FixedWindowRule:
     def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         window, limit = self.window, self.limit
+        if op == TAKE and cost and state is not None:  # the common case alone: a known key, and it fits
+            used, since = state
+            used += cost
+            start = now - now % window
+            if used <= limit and start <= since <= now:
+                return (used, now), (cost, limit - used, 0, start + window - now)
         at = now
         used, since = state if state is not None else (0, now)
         if since > now:

@@ -58,7 +58,7 @@ class SlidingLogRule:
         oldest = bisect_right(times, at - self.window, over)
         used = len(times) - oldest
         excess = log.excess + over if oldest == over else 0
-        moved = moved_units(op, cost, self.limit - used)
+        moved = moved_units(op, cost, max(self.limit - used - excess, 0))
         if moved and (moved > 0 or state is not None):
             for _ in range(oldest):
                 times.popleft()
@@ -75,7 +75,8 @@ class SlidingLogRule:
                     times.popleft()
             log.excess = excess
             state, used = log, len(times)
-        free = self.limit - used
+        free = max(self.limit - used - excess, 0)
         unmet = 0 if moved else unmet_units(op, cost, free)
-        retry = times[oldest + unmet - free - 1] + self.window - now if unmet else 0
+        must_age = max(unmet - (self.limit - used), 1)  # and the excess with the first of them
+        retry = times[oldest + must_age - 1] + self.window - now if unmet else 0
         return state, (max(moved, 0), free, retry, times[-1] + self.window - now if used else 0)

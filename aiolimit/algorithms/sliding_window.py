@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
-from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
+from .rule import MAX_EXACT, TAKE, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import SlidingWindow
@@ -40,6 +40,14 @@ class SlidingWindowRule:
     def decide(self, state: State | None, now: int, op: int, cost: int) -> tuple[State | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
         window, steps = self.window, self.steps
+        if op == TAKE and cost and state is not None:  # the common case alone: a known key, and it fits
+            previous, current, since, old_window = state
+            start = now - now % window
+            if start <= since <= now and old_window == window and previous <= self.most:
+                room = (self.limit - current - cost) * steps - previous * (steps - (now - start) // self.tick)
+                if room >= 0:
+                    state = previous, current + cost, now, window
+                    return state, (cost, room // steps, 0, start + 2 * window - now)
         at = now
         previous = current = 0
         since = now

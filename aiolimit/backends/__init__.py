@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Backend, Place
+from .base import Answers, Backend, Place
 from .memory import MemoryBackend
 from .redis import RedisBackend
 
-__all__ = ["Backend", "MemoryBackend", "Place", "RedisBackend"]
+__all__ = ["Answers", "Backend", "MemoryBackend", "Place", "RedisBackend"]

@@ -25,7 +25,7 @@ class Place(NamedTuple):
     """
 
     ask: Callable[..., Answer | Awaitable[Answer]]
-    """Answer one question: a verb of `aiolimit.algorithms`, a key, a cost and, if it is not the backend's, a deadline."""
+    """Answer one question: a verb of `aiolimit.algorithms`, a key, a cost and, if not the backend's, a deadline."""
     ask_many: Callable[[int, Sequence[Key], Sequence[int]], Answers | Awaitable[Answers]]
     """Answer a batch: as many answers as keys and costs, in their order; in place of one that did not come, why."""
     decided_without: Callable[[Source, int, BackendError], None]

@@ -236,9 +236,10 @@ class Hub:
         if deadline is not None:
             batch = self._own_batch(kind, deadline)
         else:
-            batch = self._open.get(kind)
-            if batch is None or len(batch.keys) >= MAX_KEYS_PER_CALL:
-                batch = self._next_batch(kind, batch)
+            open_batch = self._open.get(kind)
+            if open_batch is None or len(open_batch.keys) >= MAX_KEYS_PER_CALL:
+                open_batch = self._next_batch(kind, open_batch)
+            batch = open_batch
         future: asyncio.Future[Answer] = self.loop.create_future()
         batch.keys.append(key)
         batch.costs.append(cost)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 from redis import exceptions as redis_errors
 
-from ..errors import BackendError, BackendOverloaded, BackendUnavailable
+from ..errors import BackendOverloaded, BackendUnavailable
 from ..events import Exchanged
 from .batching import closed, given_up
 from .wire import pack_calls, translate
@@ -19,6 +19,7 @@ from .wire import pack_calls, translate
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
+    from ..errors import BackendError
     from .batching import Batch, Hub
 
 _STARVED_RETRY = 0.005
@@ -158,7 +159,8 @@ class Lane:
         stats.calls += len(batches)
         stats.decisions += decisions
         generation = hub.breaker.generation
-        self._refusal = failure = None
+        failure: BackendError | None = None
+        self._refusal = None
         start = time.monotonic()
         for batch in batches:
             batch.lane = self

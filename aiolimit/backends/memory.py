@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from ..algorithms import Answer, Rule
     from ..decision import Source
+    from ..errors import BackendError
     from ..keys import Key
     from ..policies import Policy
 
 _log = logging.getLogger(__name__)
 _CLEARED_AT_ONCE = 4
 _CANDIDATES = 16
+_LINGER_US = 1_000_000
+"""How long a fresh key stays at least: a key that is used again and again need not leave and enter each time."""
 
 
 class _Space:
@@ -51,14 +54,17 @@ class MemoryBackend:
             one that has used up its limit: if only such keys can be found, the new key is refused until one is fresh.
 
     Raises:
-        ValueError: When ``max_keys`` is less than 1.
+        ValueError: When ``max_keys`` is not a whole number of at least 1.
+        TypeError: When ``clock`` cannot be called.
     """
 
     source: Source = "memory"
 
     def __init__(self, *, clock: Callable[[], int] | None = None, max_keys: int = 1_000_000) -> None:
-        if max_keys < 1:
-            raise ValueError(f"max_keys must be at least 1, not {max_keys!r}")
+        if isinstance(max_keys, bool) or not isinstance(max_keys, int) or max_keys < 1:
+            raise ValueError(f"max_keys must be a whole number, 1 or more, not {max_keys!r}")
+        if clock is not None and not callable(clock):
+            raise TypeError(f"clock must be a callable that gives integer microseconds, not {clock!r}")
         self.max_keys = max_keys
         self._clock = clock
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
@@ -82,8 +88,7 @@ class MemoryBackend:
         with self._lock:
             space = self._spaces.setdefault((name, policy.tag), _Space(rule))
             space.rule = rule
-        # It always answers, so there is nothing to hear of decisions made without it.
-        return Place(partial(self._ask, space, rule), partial(self._ask_many, space, rule), lambda *_: None)
+        return Place(partial(self._ask, space, rule), partial(self._ask_many, space, rule), _hear_nothing)
 
     async def aclose(self) -> None:
         """Forget every key."""
@@ -98,7 +103,9 @@ class MemoryBackend:
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
-    def _ask(self, space: _Space, rule: Rule, op: int, key: Key, cost: int, deadline: float | None = None) -> Answer:
+    def _ask(  # noqa: PLR0917  (positional, because a million calls a second are)
+        self, space: _Space, rule: Rule, op: int, key: Key, cost: int, deadline: float | None = None
+    ) -> Answer:
         del deadline  # it answers at once
         if type(key) is not str or not key or not key.isascii():
             key = _canonical(key)
@@ -126,7 +133,7 @@ class MemoryBackend:
             if wait_us:
                 return 0, 0, wait_us, wait_us
             self._entered += 1
-            heappush(self._fresh, (now + answer[3], self._entered, space, key))
+            heappush(self._fresh, (now + max(answer[3], _LINGER_US), self._entered, space, key))
         space.states[key] = state
         return answer
 
@@ -141,7 +148,7 @@ class MemoryBackend:
             _, entered, space, key = heap[0]
             reset_us = self._reset_us(space, key, now)
             if reset_us:
-                heapreplace(heap, (now + reset_us, entered, space, key))
+                heapreplace(heap, (now + max(reset_us, _LINGER_US), entered, space, key))
             else:
                 heappop(heap)
                 space.states.pop(key, None)
@@ -172,6 +179,10 @@ class MemoryBackend:
                 "the memory backend is full: %d keys; raise max_keys, or limit fewer identities", self.max_keys
             )
         return 0 if found else max(self._fresh[0][0] - now, 1)
+
+
+def _hear_nothing(source: Source, decisions: int, error: BackendError) -> None:
+    """There is nothing to hear: this backend always answers."""
 
 
 def _canonical(key: Key) -> Key:

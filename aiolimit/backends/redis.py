@@ -15,7 +15,7 @@ from ..algorithms import OPS, compile_policy
 from ..breaker import CircuitBreaker
 from ..errors import BackendUnavailable
 from ..events import BreakerMoved, DecidedWithout, LogListener
-from ..keys import SLOTS, KeySpace
+from ..keys import SLOTS, KeySpace, checked_name
 from ..scripts import NAMES, load
 from .base import Place
 from .batching import MAX_KEYS_PER_CALL, Hub, Stats, kind
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_LANES = 2
 """Connections to the server: while one waits for it, the other's answers are handed out."""
-_MAX_NAME = 100
+_MAX_CONNECTIONS = 10_000
 _SCRIPTS = {name: load(name) for name in NAMES}  # now: reading files later would hold up the event loop
 
 _abandoned: list[object] = []  # what a forked child must neither use nor close
@@ -91,10 +91,12 @@ class RedisBackend:
     ) -> None:
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
             raise ValueError(f"deadline must be a number of seconds, more than 0, not {deadline!r}")
-        if not isinstance(prefix, str) or not prefix or len(prefix) > _MAX_NAME or set(prefix) & set("{}"):
-            raise ValueError(f"prefix must be a text of 1 to {_MAX_NAME} characters without braces, not {prefix!r}")
+        if set(checked_name("prefix", prefix)) & set("{}"):
+            raise ValueError(f"prefix must have no braces, which Redis Cluster reads as a hash tag: not {prefix!r}")
+        if not isinstance(hash_keys, bool):
+            raise TypeError(f"hash_keys must be True or False, not {hash_keys!r}")
         if max_connections is not None:
-            _check_count("max_connections", max_connections, 10_000)
+            _check_count("max_connections", max_connections, _MAX_CONNECTIONS)
         _check_count("shards", shards, SLOTS)
         _check_count("max_backlog", max_backlog, 10**9)
         self.stats = Stats()
@@ -149,6 +151,8 @@ class RedisBackend:
         Raises:
             ValueError: When the URL or another argument is wrong, saying what would be right.
         """
+        if max_connections is not None:
+            _check_count("max_connections", max_connections, _MAX_CONNECTIONS)
         return cls(
             pools_of_url(url, max_connections or DEFAULT_LANES),
             deadline=deadline,
@@ -166,19 +170,27 @@ class RedisBackend:
 
     def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> Place:
         """Prepare to decide by this policy for the limiter of this name; no I/O."""
-        if len(name) > _MAX_NAME:
-            raise ValueError(f"name must have at most {_MAX_NAME} characters, not {len(name)}")
         space = KeySpace(self._prefix, name, policy.tag, shards=self._shards, digest=self._hash_keys, group=group)
         rule = compile_policy(policy)
         script = _SCRIPTS[rule.script]
         numbers = tuple(b"%d" % number for number in rule.params)
         kinds = [kind(script, (b"%d" % op, *numbers)) for op in range(OPS)]
-        return Place(partial(self._ask, kinds, space.key), partial(self._ask_many, kinds, space.key))
+        return Place(
+            partial(self._ask, kinds, space.key),
+            partial(self._ask_many, kinds, space.key),
+            partial(self._decided_without, name),
+        )
 
-    def _ask(
-        self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, key: Key, cost: int
+    def _ask(  # noqa: PLR0917  (positional, because a million calls a second are)
+        self,
+        kinds: list[Kind],
+        redis_key: Callable[[Key], bytes],
+        op: int,
+        key: Key,
+        cost: int,
+        deadline: float | None = None,
     ) -> Future[Answer]:
-        return self.hub().ask(kinds[op], redis_key(key), cost)
+        return self.hub().ask(kinds[op], redis_key(key), cost, deadline)
 
     async def _ask_many(
         self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, keys: Sequence[Key], costs: Sequence[int]
@@ -205,7 +217,7 @@ class RedisBackend:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except Exception:  # noqa: BLE001  (an observer's mistake must not become the caller's)
                 _log.exception("a listener failed")
 
     def hub(self) -> Hub:
