@@ -10,7 +10,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..algorithms import OPS, compile_policy
+from ..algorithms import ONE_CALLER, OPS, compile_policy
 from ..keys import SLOTS, KeySpace, checked_name
 from ..scripts import NAMES, load
 from .base import Place
@@ -149,7 +149,8 @@ class RedisBackend:
         script = _SCRIPTS[rule.script]
         numbers = tuple(b"%d" % number for number in rule.params)
         kinds = [kind(script, (b"%d" % op, *numbers)) for op in range(OPS)]
-        return Place(partial(self._ask, kinds, space.key), partial(self._ask_many, kinds, space.key))
+        one_caller = [kind(script, (b"%d" % (op + ONE_CALLER), *numbers)) for op in range(OPS)]
+        return Place(partial(self._ask, kinds, space.key), partial(self._ask_many, one_caller, space.key))
 
     def _ask(
         self, kinds: list[Kind], redis_key: Callable[[Key], bytes], op: int, key: Key, cost: int
