@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MAX_KEYS_PER_CALL = 500
 """The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
+_SHOWN_KEY = 60
+"""How many bytes of a key an error shows."""
 
 
 @dataclass(slots=True)
@@ -142,8 +144,9 @@ class Batch:
 
 
 def _foreign(key: bytes) -> BackendError:
+    shown = key if len(key) < _SHOWN_KEY else key[:_SHOWN_KEY] + b"..."  # it may be a secret, and is of any length
     return BackendError(
-        f"the Redis key {key[:60]!r} holds a value that aiolimit did not write: "
+        f"the Redis key {shown!r} holds a value that aiolimit did not write: "
         "delete it, or give the backend another prefix or the limiter another name"
     )
 

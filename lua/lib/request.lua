@@ -1,5 +1,6 @@
 -- What is asked: ARGV is the verb, the rule's PARAMS numbers, and the costs, one for each key or one for all. Ten more
--- than the verb says that one caller asked for all keys: then a key that is not ours keeps the others from being charged.
+-- than the verb says that one caller asked for all keys: a key that is not ours then keeps the others from being
+-- charged.
 local op = tonumber(ARGV[1]) % 10
 local one_caller = tonumber(ARGV[1]) >= 10
 local param = {}
