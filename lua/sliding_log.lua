@@ -87,12 +87,12 @@ for i, key in ipairs(KEYS) do
     if not log.foreign then settle(log) end
   end
   if log.foreign then
-    answer(i, -1, 0, 0, 0)
+    answer_foreign(i)
   else
     local granted, remaining, retry_us, reset_us = decide(log, cost_of(i))
     resets[key] = reset_us
     answer(i, granted, remaining, retry_us, reset_us)
   end
 end
-write_logs(order, logs, resets, limit)
+if not spoilt then write_logs(order, logs, resets, limit) end
 return reply

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import policies
 from .fixed_window import FixedWindowRule
-from .rule import CHARGE, MAX_EXACT, OPS, PEEK, REFUND, RESET, TAKE, UP_TO, Answer, Rule
+from .rule import CHARGE, MAX_EXACT, ONE_CALLER, OPS, PEEK, REFUND, RESET, TAKE, UP_TO, Answer, Rule
 from .sliding_log import SlidingLogRule
 from .sliding_window import SlidingWindowRule
 from .token_bucket import TokenBucketRule
@@ -14,7 +14,20 @@ from .token_bucket import TokenBucketRule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CHARGE", "MAX_EXACT", "OPS", "PEEK", "REFUND", "RESET", "TAKE", "UP_TO", "Answer", "Rule", "compile_policy"]
+__all__ = [
+    "CHARGE",
+    "MAX_EXACT",
+    "ONE_CALLER",
+    "OPS",
+    "PEEK",
+    "REFUND",
+    "RESET",
+    "TAKE",
+    "UP_TO",
+    "Answer",
+    "Rule",
+    "compile_policy",
+]
 
 _RULES: dict[type[object], Callable[[Any], Rule]] = {
     policies.TokenBucket: TokenBucketRule,

@@ -25,6 +25,8 @@ TAKE, UP_TO, PEEK, CHARGE, REFUND, RESET = range(6)
 key. `RESET` is for backends alone: no rule is needed for it."""
 OPS = 6
 """How many there are."""
+ONE_CALLER = 10
+"""Added to the verb of a script call whose keys one caller asked for: it gets all answers or, if one is amiss, none."""
 
 Answer: TypeAlias = tuple[int, int, int, int]
 """``(granted, remaining, retry_us, reset_us)``; granted when ``retry_us`` is 0."""

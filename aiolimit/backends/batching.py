@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
     from ..algorithms import Answer
     from ..breaker import CircuitBreaker
+    from ..decision import Source
     from ..events import Listener
     from ..scripts import Script
     from .lane import Lane
 
 MAX_KEYS_PER_CALL = 500
 """The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
+_SHOWN_KEY = 60
+"""How many bytes of a key an error shows."""
 
 _LATE_LOOP = 0.02
 """A timer this many seconds late means that the event loop was held up."""
@@ -72,6 +75,10 @@ class Stats:
     """Decisions that the failure policy ``closed`` refused."""
     fallback: int = 0
     """Decisions that the failure policy ``local`` took in this process."""
+
+    def count_without(self, source: Source, decisions: int) -> None:
+        """Add decisions that a failure policy made; ``source`` names the counter."""
+        setattr(self, source, getattr(self, source) + decisions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,8 +168,9 @@ class Batch:
 
 
 def _foreign(key: bytes) -> BackendError:
+    shown = key if len(key) < _SHOWN_KEY else key[:_SHOWN_KEY] + b"..."  # it may be a secret, and is of any length
     return BackendError(
-        f"the Redis key {key[:60]!r} holds a value that aiolimit did not write: "
+        f"the Redis key {shown!r} holds a value that aiolimit did not write: "
         "delete it, or give the backend another prefix or the limiter another name"
     )
 

@@ -11,7 +11,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..algorithms import OPS, compile_policy
+from ..algorithms import ONE_CALLER, OPS, compile_policy
 from ..breaker import CircuitBreaker
 from ..errors import BackendUnavailable
 from ..events import BreakerMoved, DecidedWithout, LogListener
@@ -114,6 +114,7 @@ class RedisBackend:
         self._shards = shards
         self._hash_keys = hash_keys
         self._backlog = max_backlog
+        self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
         self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
         self._lock = threading.Lock()  # loops may come from several threads
         _backends.add(self)
@@ -175,9 +176,10 @@ class RedisBackend:
         script = _SCRIPTS[rule.script]
         numbers = tuple(b"%d" % number for number in rule.params)
         kinds = [kind(script, (b"%d" % op, *numbers)) for op in range(OPS)]
+        one_caller = [kind(script, (b"%d" % (op + ONE_CALLER), *numbers)) for op in range(OPS)]
         return Place(
             partial(self._ask, kinds, space.key),
-            partial(self._ask_many, kinds, space.key),
+            partial(self._ask_many, one_caller, space.key),
             partial(self._decided_without, name),
         )
 
@@ -207,8 +209,17 @@ class RedisBackend:
         return answers
 
     def _decided_without(self, limiter: str, source: Source, decisions: int, error: BackendError) -> None:
-        setattr(self.stats, source, getattr(self.stats, source) + decisions)
-        self._tell(DecidedWithout(self._pools.address, limiter, source, decisions, error))
+        """Count them, and tell of all that one turn of the loop made as one."""
+        what = limiter, source
+        if not self._without:
+            asyncio.get_running_loop().call_soon(self._tell_of_decisions)
+        self._without[what] = self._without.get(what, (0, error))[0] + decisions, error
+
+    def _tell_of_decisions(self) -> None:
+        without, self._without = self._without, {}
+        for (limiter, source), (decisions, error) in without.items():
+            self.stats.count_without(source, decisions)
+            self._tell(DecidedWithout(self._pools.address, limiter, source, decisions, error))
 
     def _breaker_moved(self, old: State, new: State) -> None:
         self._tell(BreakerMoved(self._pools.address, old, new))

@@ -54,7 +54,7 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
         BackendError,
         _CREDENTIALS,
     ),
-    ((redis_errors.NoPermissionError,), ("NOPERM", "can't run this command"), BackendError, _RIGHTS),
+    ((redis_errors.NoPermissionError,), ("NOPERM", "can't run this command", "ACL failure"), BackendError, _RIGHTS),
     (
         (redis_errors.MaxConnectionsError,),
         ("No connection available",),

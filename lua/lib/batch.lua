@@ -18,7 +18,7 @@ for i, key in ipairs(KEYS) do
     foreign[i] = text == nil or (text and not as[i])
   end
   if foreign[at] then
-    answer(i, -1, 0, 0, 0)
+    answer_foreign(i)
   else
     local changed, granted, remaining, retry_us, reset_us
     changed, granted, remaining, retry_us, reset_us, as[at], bs[at], cs[at], ds[at] =
@@ -29,6 +29,7 @@ for i, key in ipairs(KEYS) do
   end
 end
 
+if spoilt then return reply end
 for key, at in pairs(first) do
   if written[at] then
     redis.call('SET', key, format(as[at], bs[at], cs[at], ds[at]), 'PX', expiry(resets[at]))

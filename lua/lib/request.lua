@@ -1,5 +1,8 @@
--- What is asked: ARGV is the verb, the rule's PARAMS numbers, and the costs, one for each key or one for all.
-local op = tonumber(ARGV[1])
+-- What is asked: ARGV is the verb, the rule's PARAMS numbers, and the costs, one for each key or one for all. Ten more
+-- than the verb says that one caller asked for all keys: a key that is not ours then keeps the others from being
+-- charged.
+local op = tonumber(ARGV[1]) % 10
+local one_caller = tonumber(ARGV[1]) >= 10
 local param = {}
 for i = 1, PARAMS do param[i] = tonumber(ARGV[i + 1]) end
 local common_cost = #ARGV == PARAMS + 2 and tonumber(ARGV[PARAMS + 2])
@@ -10,10 +13,16 @@ end
 
 -- The answer for each key: granted, remaining, retry_us, reset_us. Granted is -1 for a value that is not ours.
 local reply = {}
+local spoilt = false
 
 local function answer(i, granted, remaining, retry_us, reset_us)
   local n = 4 * i
   reply[n - 3], reply[n - 2], reply[n - 1], reply[n] = granted, remaining, retry_us, reset_us
+end
+
+local function answer_foreign(i)
+  answer(i, -1, 0, 0, 0)
+  spoilt = one_caller
 end
 
 if op == RESET then
