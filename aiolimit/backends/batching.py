@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MAX_KEYS_PER_CALL = 500
 """The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
-_SHOWN_KEY = 60
+_SHOWN_KEY = 40
 """How many bytes of a key an error shows."""
 
 _LATE_LOOP = 0.02
