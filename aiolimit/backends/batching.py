@@ -26,6 +26,7 @@ from operator import not_
 from typing import TYPE_CHECKING
 
 from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen
+from ..events import DecidedWithout
 
 if TYPE_CHECKING:
     import asyncio
@@ -224,6 +225,7 @@ class Hub:
         self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._was_late = False
+        self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
 
     @property
     def has_work(self) -> bool:
@@ -275,6 +277,18 @@ class Hub:
             self._turn_is_due = True
             self.loop.call_soon(self._turn)
         return wholes
+
+    def decided_without(self, limiter: str, source: Source, decisions: int, error: BackendError) -> None:
+        """Tell of decisions made without the server: of all that one turn of the loop made as one event."""
+        what = limiter, source
+        if not self._without:
+            self.loop.call_soon(self._tell_of_decisions)
+        self._without[what] = self._without.get(what, (0, error))[0] + decisions, error
+
+    def _tell_of_decisions(self) -> None:
+        without, self._without = self._without, {}
+        for (limiter, source), (decisions, error) in without.items():
+            self.tell(DecidedWithout(self.server, limiter, source, decisions, error))
 
     def take(self) -> list[Batch]:
         """What a free lane sends next: everything that waits, up to the cap."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..algorithms import ONE_CALLER, OPS, compile_policy
 from ..breaker import CircuitBreaker
 from ..errors import BackendUnavailable
-from ..events import BreakerMoved, DecidedWithout, LogListener
+from ..events import BreakerMoved, LogListener
 from ..keys import SLOTS, KeySpace, checked_name
 from ..scripts import NAMES, load
 from .base import Place
@@ -114,7 +114,6 @@ class RedisBackend:
         self._shards = shards
         self._hash_keys = hash_keys
         self._backlog = max_backlog
-        self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
         self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
         self._lock = threading.Lock()  # loops may come from several threads
         _backends.add(self)
@@ -209,17 +208,8 @@ class RedisBackend:
         return answers
 
     def _decided_without(self, limiter: str, source: Source, decisions: int, error: BackendError) -> None:
-        """Count them, and tell of all that one turn of the loop made as one."""
-        what = limiter, source
-        if not self._without:
-            asyncio.get_running_loop().call_soon(self._tell_of_decisions)
-        self._without[what] = self._without.get(what, (0, error))[0] + decisions, error
-
-    def _tell_of_decisions(self) -> None:
-        without, self._without = self._without, {}
-        for (limiter, source), (decisions, error) in without.items():
-            self.stats.count_without(source, decisions)
-            self._tell(DecidedWithout(self._pools.address, limiter, source, decisions, error))
+        self.stats.count_without(source, decisions)
+        self.hub().decided_without(limiter, source, decisions, error)
 
     def _breaker_moved(self, old: State, new: State) -> None:
         self._tell(BreakerMoved(self._pools.address, old, new))
