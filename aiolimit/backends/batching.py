@@ -18,162 +18,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
-from functools import cache
 from heapq import heappop, heappush
-from itertools import compress
-from operator import not_
 from typing import TYPE_CHECKING
 
-from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen
+from ..errors import BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen
 from ..events import DecidedWithout
+from .batch import Batch
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ..algorithms import Answer
     from ..breaker import CircuitBreaker
     from ..decision import Source
+    from ..errors import BackendError
     from ..events import Listener
-    from ..scripts import Script
+    from .batch import Kind
     from .lane import Lane
+    from .stats import Stats
 
 MAX_KEYS_PER_CALL = 500
 """The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
-_SHOWN_KEY = 40
-"""How many bytes of a key an error shows."""
-
 _LATE_LOOP = 0.02
 """A timer this many seconds late means that the event loop was held up."""
 _LATE_GRACE = 0.005
 """How long a loop that was held up may take to hand out what has arrived, in seconds."""
-
-
-@dataclass(slots=True)
-class Stats:
-    """What a Redis backend has done since it was made."""
-
-    decisions: int = 0
-    """Questions that were sent."""
-    calls: int = 0
-    """Script calls that carried them."""
-    script_loads: int = 0
-    """Calls that had to carry the script's text, because the server did not know it."""
-    timeouts: int = 0
-    """Callers that had no answer within their deadline."""
-    connections: int = 0
-    """Connections opened."""
-    failures: int = 0
-    """Exchanges with the server, or attempts to connect, that count against the breaker."""
-    overloads: int = 0
-    """Questions turned away because too many were waiting."""
-    not_asked: int = 0
-    """Questions turned away because the breaker was open."""
-    fail_open: int = 0
-    """Decisions that the failure policy ``open`` admitted."""
-    fail_closed: int = 0
-    """Decisions that the failure policy ``closed`` refused."""
-    fallback: int = 0
-    """Decisions that the failure policy ``local`` took in this process."""
-
-    def count_without(self, source: Source, decisions: int) -> None:
-        """Add decisions that a failure policy made; ``source`` names the counter."""
-        setattr(self, source, getattr(self, source) + decisions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """What the questions of one script call have in common. Compared by identity: take it from `kind`."""
-
-    script: Script
-    head: tuple[bytes, ...]
-    """The verb and the rule's numbers, as ARGV carries them."""
-
-
-@cache
-def kind(script: Script, head: tuple[bytes, ...]) -> Kind:
-    """The one kind with this script and these numbers, so that limiters with equal policies share their calls."""
-    return Kind(script, head)
-
-
-class Batch:
-    """Questions of one kind that travel in one script call, with the futures that await the answers."""
-
-    __slots__ = ("awaited", "costs", "futures", "keys", "kind", "lane", "marked", "whole")
-
-    def __init__(self, kind_: Kind) -> None:
-        self.kind = kind_
-        self.keys: list[bytes] = []
-        self.costs: list[int] = []
-        self.futures: list[asyncio.Future[Answer]] = []
-        self.awaited = self.futures
-        """The futures whose questions are sent, in the order of ``keys``."""
-        self.whole: asyncio.Future[list[Answer]] | None = None
-        """In place of the futures, where one caller asked for everything."""
-        self.marked = 0
-        """How many of the questions have a deadline."""
-        self.lane: Lane | None = None
-        """Who has it on the wire."""
-
-    def prune(self) -> bool:
-        """Leave out the questions that nobody awaits any more. Gives whether anything is left to ask."""
-        if self.whole is not None:
-            return not self.whole.done()
-        done = [future.done() for future in self.futures]
-        if any(done):
-            self.keys = list(compress(self.keys, map(not_, done)))
-            self.costs = list(compress(self.costs, map(not_, done)))
-            self.awaited = list(compress(self.futures, map(not_, done)))
-        return bool(self.keys)
-
-    def settle(self, reply: Sequence[int]) -> None:
-        """Hand out the answers: four integers for each key."""
-        granted = reply[::4]
-        answers = list(zip(granted, reply[1::4], reply[2::4], reply[3::4], strict=True))
-        if min(granted) < 0:
-            self._settle_foreign(answers)
-        elif self.whole is None:
-            for future, answer in zip(self.awaited, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
-        elif not self.whole.done():
-            self.whole.set_result(answers)
-
-    def _settle_foreign(self, answers: list[Answer]) -> None:
-        """Hand out the answers when some keys hold a value that is not ours: an error to those who asked for them."""
-        foreign = {
-            index: _foreign(key)
-            for index, (key, answer) in enumerate(zip(self.keys, answers, strict=True))
-            if answer[0] < 0
-        }
-        if self.whole is not None:
-            if not self.whole.done():
-                self.whole.set_exception(next(iter(foreign.values())))
-            return
-        for index, future in enumerate(self.awaited):
-            if future.done():
-                continue
-            if index in foreign:
-                future.set_exception(foreign[index])
-            else:
-                future.set_result(answers[index])
-
-    def fail(self, make_error: Callable[[], Exception], upto: int | None = None) -> None:
-        """Let every caller, or the first ``upto``, know what went wrong: an error of its own for each."""
-        futures: Sequence[asyncio.Future[Answer] | asyncio.Future[list[Answer]]]
-        futures = self.futures[:upto] if self.whole is None else [self.whole]
-        for future in futures:
-            if not future.done():
-                future.set_exception(make_error())
-
-
-def _foreign(key: bytes) -> BackendError:
-    shown = key if len(key) < _SHOWN_KEY else key[:_SHOWN_KEY] + b"..."  # it may be a secret, and is of any length
-    return BackendError(
-        f"the Redis key {shown!r} holds a value that aiolimit did not write: "
-        "delete it, or give the backend another prefix or the limiter another name"
-    )
 
 
 class Hub:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
     from ..errors import BackendError
-    from .batching import Batch, Hub
+    from .batch import Batch
+    from .batching import Hub
 
 _STARVED_RETRY = 0.005
 """Seconds between two looks at a pool that has no connection free."""

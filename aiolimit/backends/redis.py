@@ -18,8 +18,10 @@ from ..events import BreakerMoved, LogListener
 from ..keys import SLOTS, KeySpace, checked_name
 from ..scripts import NAMES, load
 from .base import Place
-from .batching import MAX_KEYS_PER_CALL, Hub, Stats, kind
+from .batch import kind
+from .batching import MAX_KEYS_PER_CALL, Hub
 from .lane import Lane
+from .stats import Stats
 from .urls import PoolConnector, Pools, pools_of_client, pools_of_url
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ..events import Event, Listener
     from ..keys import Key
     from ..policies import Policy
-    from .batching import Kind
+    from .batch import Kind
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from ..errors import BackendError, BackendOverloaded, BackendTimeout, BackendUna
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .batching import Batch
+    from .batch import Batch
 
 
 def pack_plainly(command: tuple[bytes | int, ...]) -> bytes:
