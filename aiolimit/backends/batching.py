@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ..scripts import Script
     from .lane import Lane
 
-MAX_KEYS_PER_CALL = 500
-"""The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
+MAX_KEYS_PER_CALL = 250
+"""The most keys in one script call. More would gain nothing and hold the server up for longer (see `benchmarks/`)."""
 _SHOWN_KEY = 40
 """How many bytes of a key an error shows."""
 
