@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .lane import Lane
     from .stats import Stats
 
-MAX_KEYS_PER_CALL = 500
-"""The most keys in one script call; at about two microseconds each it holds the server up for one millisecond."""
+MAX_KEYS_PER_CALL = 250
+"""The most keys in one script call. More would gain nothing and hold the server up for longer (see `benchmarks/`)."""
 _LATE_LOOP = 0.02
 """A timer this many seconds late means that the event loop was held up."""
 _LATE_GRACE = 0.005

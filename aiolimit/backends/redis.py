@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_LANES = 2
-"""Connections to the server: while one waits for it, the other's answers are handed out."""
+DEFAULT_LANES = 3
+"""Connections to the server: while one call is on its way, another is decided and the answers of a third handed out."""
 _MAX_CONNECTIONS = 10_000
 _SCRIPTS = {name: load(name) for name in NAMES}  # now: reading files later would hold up the event loop
 
@@ -117,6 +117,7 @@ class RedisBackend:
         self._hash_keys = hash_keys
         self._backlog = max_backlog
         self._hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, PoolConnector]] = {}
+        self._last_hub: Hub | None = None  # nearly always the one that is asked for next
         self._lock = threading.Lock()  # loops may come from several threads
         _backends.add(self)
 
@@ -226,8 +227,11 @@ class RedisBackend:
     def hub(self) -> Hub:
         """What this event loop holds of the server."""
         loop = asyncio.get_running_loop()
-        held = self._hubs.get(loop)
-        return held[0] if held is not None else self._new_hub(loop)
+        hub = self._last_hub
+        if hub is None or hub.loop is not loop:
+            held = self._hubs.get(loop)
+            hub = self._last_hub = self._new_hub(loop) if held is None else held[0]
+        return hub
 
     def _new_hub(self, loop: asyncio.AbstractEventLoop) -> Hub:
         with self._lock:
@@ -254,6 +258,7 @@ class RedisBackend:
         """In the child of a fork: start anew. Closing what the parent holds would reach its server."""
         _abandoned.append((self._hubs, self._pools))
         self._hubs = {}
+        self._last_hub = None
         self._lock = threading.Lock()
         self._pools.forget_ready()
 
@@ -261,6 +266,7 @@ class RedisBackend:
         """Close this event loop's connections. Deciding again opens new ones."""
         with self._lock:
             held = self._hubs.pop(asyncio.get_running_loop(), None)
+            self._last_hub = None
         if held is not None:
             hub, connector = held
             await hub.aclose()
