@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from . import override
 from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
@@ -107,6 +108,8 @@ class Limiter:
         """
         if type(cost) is not int or not 0 <= cost <= self._limit:
             self._check_cost(cost)
+        if override.forced is not None:
+            return self._forced(key, cost, override.forced)
         try:
             answer = self._ask(TAKE, key, cost) if deadline is None else self._ask(TAKE, key, cost, _seconds(deadline))
             if type(answer) is not tuple:
@@ -167,6 +170,8 @@ class Limiter:
         decisions: list[Decision] = []
         for key in keys:
             key_bytes(key)
+        if override.forced is not None:
+            return [self._forced(key, cost, override.forced) for key, cost in zip(keys, costs, strict=True)]
         for start in range(0, len(keys), _CHUNK):
             end = start + _CHUNK
             decisions += await self._decide_chunk(keys[start:end], costs[start:end], failure)
@@ -223,6 +228,8 @@ class Limiter:
 
     async def _decide(self, op: int, key: Key, cost: int) -> Decision:
         """One question of any kind."""
+        if override.forced is not None:
+            return self._forced(key, cost, override.forced)
         asked = min(cost, self._limit) if op == UP_TO else cost
         try:
             answer = self._ask(op, key, asked)
@@ -293,6 +300,14 @@ class Limiter:
             fallback.owe(owed)
         finally:
             self._settling = None
+
+    def _forced(self, key: Key, cost: int, answer: bool) -> Decision:  # noqa: FBT001  (it is the answer)
+        """What the switch over all limiters says."""
+        key_bytes(key)
+        wait_us = 0 if answer else round(_CLOSED_RETRY_S * 1_000_000)
+        units = min(cost, self._limit) if answer else 0
+        decision = self._decision(key, cost, (units, self._limit if answer else 0, wait_us, wait_us))
+        return decision._replace(source="disabled")
 
     def _refusal(self, key: Key, cost: int, retry_after: float) -> Decision:
         """A refusal that the store was not asked for."""
