@@ -84,7 +84,11 @@ for i, key in ipairs(KEYS) do
     end
     logs[key] = log
     order[#order + 1] = key
-    if not log.foreign then settle(log) end
+    if not log.foreign then
+      settle(log)
+      -- A long ring under a limit that became small is laid out anew at once, not read as a whole again and again.
+      log.changed = log.changed or whole and log.capacity > WHOLE
+    end
   end
   if log.foreign then
     answer_foreign(i)

@@ -6,8 +6,9 @@
 -- its `used` ones, at its time `at`, and are not in the string yet.
 local HEADER, SLOT = 53, 7
 
--- Up to this limit a log is read and written as a whole: fewer commands save more than the few bytes cost.
-local WHOLE = 128
+-- Up to this limit a log is read and written as a whole: fewer commands save more than the few bytes cost. Above it
+-- only what changes is written, in pieces of so many slots: a string of megabytes would take Lua longer than all else.
+local WHOLE, PIECE = 128, 10000
 
 local function digits(count)
   return '(' .. ('%d'):rep(count) .. ')'
@@ -20,13 +21,6 @@ local function encode(us)
   local low = us - high * 16777216
   local h1, h2, h3 = floor(high / 16777216), floor(high / 65536) % 256, floor(high / 256) % 256
   return string.char(h1, h2, h3, high % 256, floor(low / 65536), floor(low / 256) % 256, low % 256)
-end
-
--- In two steps, because one of a million would take longer than all the rest.
-local function repeated(text, times)
-  if times == 1 then return text end
-  local rest = times % 1000
-  return text:rep(1000):rep((times - rest) / 1000) .. text:rep(rest)
 end
 
 -- `whole` is the log's string where it was read already, false where there is none, nil to read no more than is needed.
@@ -76,54 +70,83 @@ local function count_until(log, bound)
   return low
 end
 
-local function header(log, capacity, oldest)
-  return ('%07d%07d%07d%016d%016d'):format(capacity, oldest, log.used + log.fresh, log.excess, log.last)
+local function header(log, oldest)
+  return ('%07d%07d%07d%016d%016d'):format(log.capacity, oldest, log.used + log.fresh, log.excess, log.last)
 end
 
--- The used units in order.
-local function used_slots(log)
-  local from, past = log.oldest, log.oldest + log.used
-  local turn = log.capacity
-  if past <= turn then return bytes(log, HEADER + SLOT * from, HEADER + SLOT * past) end
-  return bytes(log, HEADER + SLOT * from, HEADER + SLOT * turn) .. bytes(log, HEADER, HEADER + SLOT * (past - turn))
+local function at_slot(index)
+  return HEADER + SLOT * index
 end
 
--- A whole new string. Redis doubles a string that grows, so a large one starts as long as the full one halved a few
--- times: the last doubling then ends where the ring does.
-local function laid_out(log, capacity)
-  local text = header(log, capacity, 0) .. used_slots(log) .. repeated(encode(log.at), log.fresh)
-  if capacity <= WHOLE then return text end
-  local length = HEADER + SLOT * capacity
-  while length / 2 >= max(#text, 128) do length = ceil(length / 2) end
+-- A small log as a whole, laid out anew from its first slot.
+local function whole_text(log, limit)
+  local from, past, turn = log.oldest, log.oldest + log.used, log.capacity
+  local units = bytes(log, at_slot(from), at_slot(min(past, turn)))
+  if past > turn then units = units .. bytes(log, HEADER, at_slot(past - turn)) end
+  log.capacity = limit
+  return header(log, 0) .. units .. encode(log.at):rep(log.fresh)
+end
+
+-- The start of a large one. Redis doubles a string that grows, so its first length is the full one halved a few times:
+-- the last doubling then ends where the ring does.
+local function started(log, limit)
+  log.capacity = limit
+  local text, length = header(log, 0), at_slot(limit)
+  while length >= 512 do length = ceil(length / 2) end
   return text .. ('\0'):rep(length - #text)
 end
 
-local function write_in_place(log)
-  if log.fresh > 0 then
-    local from = (log.oldest + log.used) % log.capacity
-    local to_end = min(log.fresh, log.capacity - from)
-    local slot = encode(log.at)
-    redis.call('SETRANGE', log.key, HEADER + SLOT * from, repeated(slot, to_end))
-    if log.fresh > to_end then redis.call('SETRANGE', log.key, HEADER, repeated(slot, log.fresh - to_end)) end
+local function move(log, from, to, count)
+  for done = 0, count - 1, PIECE do
+    local piece = bytes(log, at_slot(from + done), at_slot(from + min(done + PIECE, count)))
+    redis.call('SETRANGE', log.key, at_slot(to + done), piece)
   end
-  redis.call('SETRANGE', log.key, 0, header(log, log.capacity, log.oldest))
+end
+
+-- Give a ring more slots: what stood at its start, behind its end, moves up to follow on.
+local function widen(log, limit)
+  local wrapped, room = log.oldest + log.used - log.capacity, limit - log.capacity
+  if wrapped > 0 then
+    move(log, 0, log.capacity, min(wrapped, room))
+    if wrapped > room then move(log, room, 0, wrapped - room) end
+  end
+  log.capacity = limit
+end
+
+-- Write the fresh units behind the used ones, and the header.
+local function write_in_place(log)
+  local slot = encode(log.at)
+  local piece = log.fresh >= PIECE and slot:rep(PIECE)
+  local to, left = (log.oldest + log.used) % log.capacity, log.fresh
+  while left > 0 do
+    local count = min(left, PIECE, log.capacity - to)
+    redis.call('SETRANGE', log.key, at_slot(to), count == PIECE and piece or slot:rep(count))
+    to, left = (to + count) % log.capacity, left - count
+  end
+  redis.call('SETRANGE', log.key, 0, header(log, log.oldest))
 end
 
 -- Write what has changed. The order keeps a refused command from leaving half a write: an empty SETRANGE, which a full
 -- memory or a missing right refuses before anything is done; then every expiry; then the units.
 local function write_logs(order, logs, resets, limit)
-  local grown, laid = {}, {}
+  local small, large = {}, {}
   for _, key in ipairs(order) do
     local log = logs[key]
     if log.changed then
-      local list = log.exists and log.capacity == limit and not log.whole and grown or laid
+      local list = limit <= WHOLE and small or large
       list[#list + 1] = log
     elseif log.exists then
       mend_expiry(key, resets[key])
     end
   end
-  if grown[1] then redis.call('SETRANGE', grown[1].key, 0, '') end
-  for _, log in ipairs(grown) do redis.call('PEXPIRE', log.key, expiry(resets[log.key])) end
-  for _, log in ipairs(laid) do redis.call('SET', log.key, laid_out(log, limit), 'PX', expiry(resets[log.key])) end
-  for _, log in ipairs(grown) do write_in_place(log) end
+  if large[1] then redis.call('SETRANGE', large[1].key, 0, '') end
+  for _, log in ipairs(large) do
+    if log.exists then redis.call('PEXPIRE', log.key, expiry(resets[log.key])) end
+  end
+  for _, log in ipairs(small) do redis.call('SET', log.key, whole_text(log, limit), 'PX', expiry(resets[log.key])) end
+  for _, log in ipairs(large) do
+    if not log.exists then redis.call('SET', log.key, started(log, limit), 'PX', expiry(resets[log.key])) end
+    if log.capacity < limit then widen(log, limit) end
+    write_in_place(log)
+  end
 end
