@@ -250,7 +250,7 @@ def _period_text(seconds: float) -> str:
 
 def _check_number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_NUMBER:
-        raise PolicyError(f"{what} must be a finite number, not {_shown(value)} ({type(value).__name__})")
+        raise PolicyError(f"{what} must be a finite number below 1e18, not {_shown(value)} ({type(value).__name__})")
 
 
 def _check_period(what: str, seconds: float) -> None:

@@ -79,6 +79,12 @@ class Batch:
                     future.set_result(answer)
         elif not self.whole.done():
             self.whole.set_result(answers)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold on to nothing: a batch that is over may still be waited for by its deadline."""
+        self.keys, self.costs, self.futures, self.awaited = [], [], [], []
+        self.lane = None
 
     def _settle_foreign(self, answers: list[Answer]) -> None:
         """Hand out the answers when some keys hold a value that is not ours: an error to those who asked for them."""
@@ -106,6 +112,8 @@ class Batch:
         for future in futures:
             if not future.done():
                 future.set_exception(make_error())
+        if upto is None:
+            self._let_go()
 
 
 def _foreign(key: bytes) -> BackendError:

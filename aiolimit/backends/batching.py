@@ -16,6 +16,7 @@ What must hold:
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections import deque
 from heapq import heappop, heappush
@@ -96,6 +97,7 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
         self._was_late = False
         self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
+        self._context = contextvars.Context()  # of its own, so that no caller's lives on in a timer
 
     @property
     def has_work(self) -> bool:
@@ -127,7 +129,7 @@ class Hub:
         self._waiting += 1
         if not self._turn_is_due:
             self._turn_is_due = True
-            self.loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn, context=self._context)
         return future
 
     def ask_many(self, kind: Kind, keys: list[bytes], costs: list[int]) -> list[asyncio.Future[list[Answer]]]:
@@ -145,14 +147,14 @@ class Hub:
         self._waiting += len(keys)
         if not self._turn_is_due:
             self._turn_is_due = True
-            self.loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn, context=self._context)
         return wholes
 
     def decided_without(self, limiter: str, source: Source, decisions: int, error: BackendError) -> None:
         """Tell of decisions made without the server: of all that one turn of the loop made as one event."""
         what = limiter, source
         if not self._without:
-            self.loop.call_soon(self._tell_of_decisions)
+            self.loop.call_soon(self._tell_of_decisions, context=self._context)
         self._without[what] = self._without.get(what, (0, error))[0] + decisions, error
 
     def _tell_of_decisions(self) -> None:
@@ -246,7 +248,7 @@ class Hub:
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self.loop.call_at(deadline, self._expire)
+            self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
 
     def _expire(self) -> None:
         """End the wait of those whose deadline has come; drop the connection of a batch whose last one it was."""
@@ -257,13 +259,13 @@ class Hub:
         if late > _LATE_LOOP and not self._was_late:
             # The loop was held up, and not the server: what has arrived meanwhile comes first.
             self._was_late = True
-            self._timer = self.loop.call_later(_LATE_GRACE, self._expire)
+            self._timer = self.loop.call_later(_LATE_GRACE, self._expire, context=self._context)
             return
         self._was_late = False
         while self._expiries:
             deadline, _, batch, upto = self._expiries[0]
             if deadline > now:
-                self._timer = self.loop.call_at(deadline, self._expire)
+                self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
                 return
             heappop(self._expiries)
             batch.fail(self._too_late, upto)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _STARVED_RETRY = 0.005
 """Seconds between two looks at a pool that has no connection free."""
+_TURNS_FOR_OTHERS = 4
+"""How many turns of the loop a waiter of redis-py's blocking pool needs to take what was given back."""
 
 
 class Connector(Protocol):
@@ -39,8 +41,8 @@ class Connector(Protocol):
         ...
 
     @property
-    def keeps(self) -> bool:
-        """Whether an idle lane may hold on to its connection."""
+    def only_one(self) -> bool:
+        """Whether there is but one connection, which others want, too."""
         ...
 
 
@@ -113,18 +115,25 @@ class Lane:
                 batches = self._hub.take()
                 if batches:
                     await self._exchange(connection, batches)
+                if self._connector.only_one:
+                    await self._give_back()
             elif self._hub.has_other_connection(self):
                 break
             elif self._hub.starved:
                 await asyncio.sleep(_STARVED_RETRY)
-        if self._connection is not None and not self._connector.keeps:
-            connection, self._connection = self._connection, None
-            await self._connector.release(connection)
         self._idle = self._hub.loop.create_future()
         try:
             await self._idle
         finally:
             self._idle = None
+
+    async def _give_back(self) -> None:
+        """Let the application have the one connection of its pool for a while."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._connector.release(connection)
+            for _ in range(_TURNS_FOR_OTHERS):
+                await asyncio.sleep(0)
 
     async def _ready(self) -> AbstractConnection | None:
         """The connection, opened if need be; None when another lane should serve the queue, or there is none left."""
@@ -210,7 +219,7 @@ class Lane:
         await connection.send_packed_command(pack_calls(batches, with_text), check_health=False)
         for batch in batches:
             try:
-                reply = cast("list[int]", await connection.read_response(disable_decoding=True))
+                reply: object = await connection.read_response(disable_decoding=True)
             except redis_errors.NoScriptError:
                 missing.append(batch)
             except redis_errors.ReadOnlyError:
@@ -219,7 +228,11 @@ class Lane:
                 self._refusal = translate(error)
                 batch.fail(partial(translate, error))
             else:
-                batch.settle(reply)
+                if not isinstance(reply, list) or len(reply) != 4 * len(batch.keys):
+                    raise redis_errors.InvalidResponse(
+                        f"{len(batch.keys)} questions were not answered by {reply!r:.40}"
+                    )
+                batch.settle(cast("list[int]", reply))
         return missing
 
     async def _disconnect(self) -> None:

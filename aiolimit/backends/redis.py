@@ -110,7 +110,9 @@ class RedisBackend:
         self.breaker.on_transition = self._breaker_moved
         self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
         self._pools = client if isinstance(client, Pools) else pools_of_client(client, max_connections)
-        self._lanes = min(DEFAULT_LANES, self._pools.max_connections)
+        # Of the application's own pool, one connection at least is left to the application.
+        spare = 0 if self._pools.are_owned else 1
+        self._lanes = max(1, min(DEFAULT_LANES, self._pools.max_connections - spare))
         self._deadline = deadline
         self._prefix = prefix
         self._shards = shards
@@ -237,8 +239,8 @@ class RedisBackend:
         with self._lock:
             for other in [other for other in self._hubs if other.is_closed()]:
                 del self._hubs[other]
-            pool, owned = self._pools.next()
-        connector = PoolConnector(pool, lanes=self._lanes, owned=owned)
+            pool, owned = self._pools.next(loop)
+        connector = PoolConnector(pool, owned=owned)
         hub = Hub(
             loop,
             lambda hub: Lane(hub, connector),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -12,12 +14,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MaxConnectionsError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    import asyncio
+    from collections.abc import Awaitable, Callable, Iterator
 
     from redis.asyncio.connection import AbstractConnection
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "unix": "unix", "valkey": "redis", "valkeys": "rediss"}
 """The URL schemes, and what redis-py calls them."""
+
+_ENCODE = "percent-encode the characters / ? # @ [ ] and : in its user and password"
 
 # Ours to decide, whatever the URL says: we pack and read by ourselves, and nothing is ever sent twice.
 _OURS: dict[str, Any] = {
@@ -37,7 +42,7 @@ class Pools:
         make: Makes a pool, without I/O.
         max_connections: The most connections in each.
         address: How to name the server; no password.
-        ready: A pool that the application already has. It serves whoever asks first; others get one like it.
+        ready: A pool that the application already has. It serves the loop that asks first; others get one like it.
     """
 
     def __init__(
@@ -49,13 +54,18 @@ class Pools:
     ) -> None:
         self._make = make
         self._ready = ready
+        self._ready_for: asyncio.AbstractEventLoop | None = None
         self.max_connections = max_connections
         self.address = address
+        self.are_owned = ready is None
+        """Whether all of them are this backend's own."""
 
-    def next(self) -> tuple[ConnectionPool, bool]:
-        """A pool, and whether it is ours to close."""
-        pool, self._ready = self._ready, None
-        return (self._make(), True) if pool is None else (pool, False)
+    def next(self, loop: asyncio.AbstractEventLoop) -> tuple[ConnectionPool, bool]:
+        """A pool for this loop, and whether it is ours to close."""
+        if self._ready is None or self._ready_for not in {None, loop}:
+            return self._make(), True
+        self._ready_for = loop
+        return self._ready, False
 
     def forget_ready(self) -> None:
         """Do not hand out the application's own pool: it belongs to another process."""
@@ -71,21 +81,15 @@ def pools_of_url(url: str, max_connections: int) -> Pools:
     """
     if not isinstance(url, str):
         raise TypeError(f"url must be a text such as 'redis://localhost:6379/0', not {type(url).__name__}")
+    for mistake in _mistakes(url):
+        raise ValueError(f"cannot use the URL {redacted(url)!r}: {mistake}")
     parts = urlsplit(url)
-    address = redacted(url)
-    if parts.scheme not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise ValueError(f"cannot use the URL {address!r}: it must start with one of {known}")
-    database = parts.path.strip("/")
-    if parts.scheme != "unix" and database and not database.isdecimal():
-        raise ValueError(
-            f"cannot use the URL {address!r}: its path must be a database number, as in redis://localhost/0"
-        )
     plain = urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme]))
+    most = int(parse_qs(parts.query).get("max_connections", [str(max_connections)])[0])
 
     def make() -> ConnectionPool:
         pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]  (not typed all through)
-            plain, protocol=2, max_connections=max_connections
+            plain, protocol=2, max_connections=most
         )
         pool.connection_kwargs.update(_OURS, retry=Retry(NoBackoff(), 0))
         return pool
@@ -93,9 +97,54 @@ def pools_of_url(url: str, max_connections: int) -> Pools:
     try:
         pool = make()
         pool.connection_class(**pool.connection_kwargs)  # connects to nothing, but says which option it does not know
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cannot use the URL {address!r}: {error}") from error
-    return Pools(make, max_connections, address)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        what = f"unknown option {unknown[1]!r}" if unknown else str(error)
+        raise ValueError(f"cannot use the URL {redacted(url)!r}: {what}") from None
+    except ValueError as error:
+        raise ValueError(f"cannot use the URL {redacted(url)!r}: {error}") from None
+    return Pools(make, most, redacted(url))
+
+
+def _mistakes(url: str) -> Iterator[str]:
+    """What is wrong with a URL, without a word of its password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        options = parse_qs(parts.query, keep_blank_values=True)
+    except ValueError:
+        yield _ENCODE
+        return
+    if parts.scheme not in SCHEMES or "://" not in url:
+        yield f"it must start with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+    if parts.fragment or "@" in parts.path + parts.query:
+        yield _ENCODE
+    path = unquote(parts.path).strip("/")
+    if parts.scheme == "unix" and not path:
+        yield "it must name a socket, as in unix:///run/redis.sock"
+    if parts.scheme != "unix" and path and not path.isdecimal():
+        yield "its path must be a database number, as in redis://localhost:6379/0"
+    if port == 0:
+        yield "its port must be 1 to 65535"
+    yield from _mistakes_in_options(options)
+
+
+def _mistakes_in_options(options: dict[str, list[str]]) -> Iterator[str]:
+    for name, least in (("db", 0), ("max_connections", 1)):
+        value = options.get(name, [str(least)])[0]
+        if not value.isdecimal() or int(value) < least:
+            yield f"{name} must be a whole number, {least} or more, not {value!r}"
+    for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
+        file = options.get(name, [""])[0]
+        if file and not Path(file).exists():
+            yield f"{name} names {file!r}, which does not exist"
+
+
+def redacted(url: str) -> str:
+    """The URL without user, password and options, whatever state it is in."""
+    scheme, mark, rest = url.partition("://")
+    place = (rest if mark else scheme).rpartition("@")[2].partition("?")[0].partition("#")[0]
+    return f"{scheme}://{place}" if mark else place
 
 
 def pools_of_client(client: object, max_connections: int | None) -> Pools:
@@ -116,15 +165,9 @@ def pools_of_client(client: object, max_connections: int | None) -> Pools:
         other.connection_kwargs = dict(pool.connection_kwargs)
         return other
 
-    host = pool.connection_kwargs.get("host") or pool.connection_kwargs.get("path") or "a client's pool"
-    return Pools(copy, most, f"{host}:{pool.connection_kwargs.get('port', '')}".rstrip(":"), pool)
-
-
-def redacted(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    user, found, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}", query="") if found else parts)
+    settings = pool.connection_kwargs
+    address = settings.get("path") or f"{settings.get('host', 'client')}:{settings.get('port', '')}".rstrip(":")
+    return Pools(copy, most, address, pool)
 
 
 class PoolConnector:
@@ -132,16 +175,14 @@ class PoolConnector:
 
     Args:
         pool: The pool.
-        lanes: How many lanes will ask. A pool of the application with less than twice as many is not held on to: an
-        idle
-            lane gives its connection back.
-        owned: Whether the pool is closed with the hub.
+        owned: Whether it is this backend's alone. If not, it may be that the application waits for its connections.
     """
 
-    def __init__(self, pool: ConnectionPool, *, lanes: int, owned: bool) -> None:
+    def __init__(self, pool: ConnectionPool, *, owned: bool) -> None:
         self._pool = pool
         self._owned = owned
-        self.keeps = owned or pool.max_connections >= 2 * lanes
+        self._socket_timeout = pool.connection_kwargs.get("socket_timeout")
+        self.only_one = not owned and pool.max_connections == 1
         named = inspect.signature(pool.get_connection).parameters.get("command_name")
         # redis-py before 5.3 asks for the name of a command; later ones warn of it.
         self._arguments = ("EVALSHA",) if named is not None and named.default is named.empty else ()
@@ -155,10 +196,13 @@ class PoolConnector:
             "Callable[..., Awaitable[AbstractConnection]]",
             pool.get_connection,  # pyright: ignore[reportUnknownMemberType]  (its signature depends on the release)
         )
-        return await get_connection(*self._arguments)
+        connection = await get_connection(*self._arguments)
+        connection.socket_timeout = None  # the deadline is kept by the hub, and is the only one
+        return connection
 
     async def release(self, connection: AbstractConnection) -> None:
-        """Give one back to the pool."""
+        """Give one back to the pool, as it was."""
+        connection.socket_timeout = self._socket_timeout
         await self._pool.release(connection)
 
     async def aclose(self) -> None:

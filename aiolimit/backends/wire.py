@@ -57,7 +57,7 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
     ((redis_errors.NoPermissionError,), ("NOPERM", "can't run this command", "ACL failure"), BackendError, _RIGHTS),
     (
         (redis_errors.MaxConnectionsError,),
-        ("No connection available",),
+        ("No connection available", "Too many connections"),
         BackendOverloaded,
         "no connection came free in the pool ({}): raise its max_connections",
     ),
@@ -69,14 +69,21 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
         "the server cannot decide now ({})",
     ),
     ((redis_errors.ResponseError,), (), BackendError, "the server refused the script ({})"),
-    ((BaseException,), (), BackendUnavailable, "the server is not available ({})"),
+    # Redis-py lets runtime and attribute errors out of a transport that is going down.
+    (
+        (redis_errors.RedisError, OSError, EOFError, RuntimeError, AttributeError),
+        (),
+        BackendUnavailable,
+        "the server is not available ({})",
+    ),
+    ((BaseException,), (), BackendError, "an error that nobody expected ({}): please report it"),
 )
 """What an error is, by its class or by a word in its text: the first row that fits says it."""
 
 
 def translate(error: BaseException) -> BackendError:
     """What an error of the client or the server means to a caller."""
-    text = str(error) or type(error).__name__
+    text = f"{type(error).__name__}: {error}"
     for classes, words, outcome, meaning in _TABLE:
         if isinstance(error, classes) or any(word in text for word in words):
             return outcome(meaning.format(text))
