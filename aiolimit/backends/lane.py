@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 from redis import exceptions as redis_errors
 
-from ..errors import BackendOverloaded, BackendUnavailable
+from ..errors import BackendOverloaded, BackendTimeout, BackendUnavailable
 from ..events import Exchanged
 from .batching import closed, given_up
 from .wire import pack_calls, translate
@@ -152,8 +152,9 @@ class Lane:
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
-            for batch in hub.take():
-                batch.fail(partial(translate, error))
+            if not isinstance(failure, BackendTimeout):  # their own deadlines end the wait of those who asked in time
+                for batch in hub.take():
+                    batch.fail(partial(translate, error))
             self._report(generation, failure)
             return None
         finally:
@@ -170,6 +171,7 @@ class Lane:
         stats.decisions += decisions
         generation = hub.breaker.generation
         failure: BackendError | None = None
+        heard = True
         self._refusal = None
         start = time.monotonic()
         for batch in batches:
@@ -185,8 +187,8 @@ class Lane:
         except asyncio.CancelledError:
             for batch in batches:
                 batch.fail(given_up if self._dropped else closed)
-            if self._dropped:
-                failure = given_up()
+            failure = given_up() if self._dropped else closed()
+            heard = self._dropped  # closing says nothing about the server
             raise
         except Exception as error:  # noqa: BLE001  (clients raise more than their own errors out of a dying transport)
             failure = translate(error)
@@ -197,15 +199,17 @@ class Lane:
             for batch in batches:
                 batch.lane = None
             seconds = time.monotonic() - start
-            self._report(generation, failure, seconds)
+            if heard:
+                self._report(generation, failure, seconds)
             hub.tell(Exchanged(hub.server, decisions, len(batches), seconds, failure))
 
     def _report(self, generation: int, failure: BackendError | None, seconds: float = 0.0) -> None:
-        """Let the breaker know: an outage counts, an answer counts, a mistake that someone must mend does neither."""
+        """Let the breaker know. A refusal that someone must mend counts as neither, but shows that the server is back."""
         hub = self._hub
-        if failure is None:
+        is_outage = isinstance(failure, BackendUnavailable) and not isinstance(failure, BackendOverloaded)
+        if failure is None or (not is_outage and hub.breaker.state == "half_open"):
             hub.breaker.succeeded(generation, time.monotonic(), seconds)
-        elif isinstance(failure, BackendUnavailable) and not isinstance(failure, BackendOverloaded):
+        elif is_outage:
             hub.stats.failures += 1
             hub.breaker.failed(generation, time.monotonic())
             if not hub.breaker.is_closed:
@@ -225,7 +229,8 @@ class Lane:
             except redis_errors.ReadOnlyError:
                 raise
             except redis_errors.ResponseError as error:
-                self._refusal = translate(error)
+                if not isinstance(self._refusal, BackendUnavailable):
+                    self._refusal = translate(error)
                 batch.fail(partial(translate, error))
             else:
                 if not isinstance(reply, list) or len(reply) != 4 * len(batch.keys):
