@@ -204,7 +204,7 @@ class Lane:
             hub.tell(Exchanged(hub.server, decisions, len(batches), seconds, failure))
 
     def _report(self, generation: int, failure: BackendError | None, seconds: float = 0.0) -> None:
-        """Let the breaker know. A refusal that someone must mend counts as neither; it shows that the server is back."""
+        """Let the breaker know. A refusal that someone must mend counts as neither, but shows a server."""
         hub = self._hub
         is_outage = isinstance(failure, BackendUnavailable) and not isinstance(failure, BackendOverloaded)
         if failure is None or (not is_outage and hub.breaker.state == "half_open"):
