@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..errors import BackendError
     from .batch import Batch
     from .batching import Hub
+
+_log = logging.getLogger(__name__)
 
 _STARVED_RETRY = 0.005
 """Seconds between two looks at a pool that has no connection free."""
@@ -103,6 +106,11 @@ class Lane:
                         raise
                     self._dropped = False
                     await self._disconnect()
+                except Exception:
+                    # Not of the server's making: a pool that will not take its connection back, say. The queue goes on.
+                    _log.exception("a lane failed and goes on")
+                    self._connection = None
+                    await asyncio.sleep(_STARVED_RETRY)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._disconnect()
