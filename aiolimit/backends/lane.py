@@ -106,7 +106,7 @@ class Lane:
                         raise
                     self._dropped = False
                     await self._disconnect()
-                except Exception:
+                except Exception:  # noqa: BLE001  (whatever it was, callers must not wait for a dead lane)
                     # Not of the server's making: a pool that will not take its connection back, say. The queue goes on.
                     _log.exception("a lane failed and goes on")
                     self._connection = None
