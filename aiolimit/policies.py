@@ -209,9 +209,9 @@ def _parse_one(text: str) -> Policy:
         raise PolicyError(f"cannot read the policy {_clip(text)!r}: {_HINT}")
     amount, count, unit, burst, kind = shape.group("amount", "count", "unit", "burst", "kind")
     if unit.lower().rstrip("s") in {"month", "year", "mo", "mth", "yr", "y"}:
-        raise PolicyError(f"{unit!r} in {_clip(text)!r} has no fixed length: write days, as in '30d' or '365d'")
+        raise PolicyError(f"{_clip(unit)!r} in {_clip(text)!r} has no fixed length: write days, as in '30d' or '365d'")
     if unit.lower() not in _UNITS:
-        raise PolicyError(f"unknown unit {unit!r} in the policy {_clip(text)!r}: {_HINT}")
+        raise PolicyError(f"unknown unit {_clip(unit)!r} in the policy {_clip(text)!r}: {_HINT}")
     period = float(Fraction(count or "1") * plain_fraction(_UNITS[unit.lower()]))
     number = float(amount)
     units: int | float = int(number) if number.is_integer() else number

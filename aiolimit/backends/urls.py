@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMES = {"redis": "redis", "rediss": "rediss", "unix": "unix", "valkey": "redis", "valkeys": "rediss"}
 """The URL schemes, and what redis-py calls them."""
 
-_ENCODE = "percent-encode the characters / ? # @ [ ] and : in its user and password"
+_ENCODE = "its port must be 1 to 65535, and the characters / ? # @ [ ] : in its user and password percent-encoded"
 
 # Ours to decide, whatever the URL says: we pack and read by ourselves, and nothing is ever sent twice.
 _OURS: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _mistakes(url: str) -> Iterator[str]:
         yield _ENCODE
     path = unquote(parts.path).strip("/")
     if parts.scheme == "unix" and not path:
-        yield "it must name a socket, as in unix:///run/redis.sock"
+        yield "it must name the path of a socket, as in unix:///run/redis.sock"
     if parts.scheme != "unix" and path and not path.isdecimal():
         yield "its path must be a database number, as in redis://localhost:6379/0"
     if port == 0:

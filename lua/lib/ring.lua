@@ -87,12 +87,16 @@ local function whole_text(log, limit)
   return header(log, 0) .. units .. encode(log.at):rep(log.fresh)
 end
 
--- The start of a large one. Redis doubles a string that grows, so its first length is the full one halved a few times:
--- the last doubling then ends where the ring does.
+-- The start of a large one, with its first units unless they are many. Redis doubles a string that grows, so its first
+-- length is the full one halved a few times: the last doubling then ends where the ring does.
 local function started(log, limit)
   log.capacity = limit
   local text, length = header(log, 0), at_slot(limit)
-  while length >= 512 do length = ceil(length / 2) end
+  if log.fresh < PIECE then
+    text = text .. encode(log.at):rep(log.fresh)
+    log.fresh = 0
+  end
+  while length / 2 >= max(#text, 256) do length = ceil(length / 2) end
   return text .. ('\0'):rep(length - #text)
 end
 
@@ -129,23 +133,24 @@ end
 -- Write what has changed. The order keeps a refused command from leaving half a write: an empty SETRANGE, which a full
 -- memory or a missing right refuses before anything is done; then every expiry; then the units.
 local function write_logs(order, logs, resets, limit)
-  local small, large = {}, {}
+  local new, grown = {}, {}
   for _, key in ipairs(order) do
     local log = logs[key]
     if log.changed then
-      local list = limit <= WHOLE and small or large
+      local list = (limit <= WHOLE or not log.exists) and new or grown
       list[#list + 1] = log
     elseif log.exists then
       mend_expiry(key, resets[key])
     end
   end
-  if large[1] then redis.call('SETRANGE', large[1].key, 0, '') end
-  for _, log in ipairs(large) do
-    if log.exists then redis.call('PEXPIRE', log.key, expiry(resets[log.key])) end
+  if limit > WHOLE and (grown[1] or new[1]) then redis.call('SETRANGE', (grown[1] or new[1]).key, 0, '') end
+  for _, log in ipairs(grown) do redis.call('PEXPIRE', log.key, expiry(resets[log.key])) end
+  for _, log in ipairs(new) do
+    local text = limit <= WHOLE and whole_text(log, limit) or started(log, limit)
+    redis.call('SET', log.key, text, 'PX', expiry(resets[log.key]))
+    if limit > WHOLE and log.fresh > 0 then grown[#grown + 1] = log end
   end
-  for _, log in ipairs(small) do redis.call('SET', log.key, whole_text(log, limit), 'PX', expiry(resets[log.key])) end
-  for _, log in ipairs(large) do
-    if not log.exists then redis.call('SET', log.key, started(log, limit), 'PX', expiry(resets[log.key])) end
+  for _, log in ipairs(grown) do
     if log.capacity < limit then widen(log, limit) end
     write_in_place(log)
   end
