@@ -324,7 +324,7 @@ class Limiter:
 
 
 def _checked_failure(failure: Failure) -> Failure:
-    if failure not in {"open", "closed", "local"}:
+    if failure not in ("open", "closed", "local"):
         raise ValueError(f"failure must be 'open', 'closed' or 'local', not {failure!r}")
     return failure
 

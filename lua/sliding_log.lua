@@ -70,25 +70,13 @@ local function decide(log, cost)
 end
 
 local logs, resets, order = {}, {}, {}
-local texts = limit <= WHOLE and redis.call('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do
   local log = logs[key]
   if not log then
-    local whole = texts[i]
-    -- MGET calls a key of another type missing; GET does not.
-    if whole == false then whole = checked(redis.pcall('GET', key)) end
-    if limit <= WHOLE and whole == nil then
-      log = { foreign = true }
-    else
-      log = read_log(key, whole)
-    end
+    log = read_log(key, limit)
     logs[key] = log
     order[#order + 1] = key
-    if not log.foreign then
-      settle(log)
-      -- A long ring under a limit that became small is laid out anew at once, not read as a whole again and again.
-      log.changed = log.changed or whole and log.capacity > WHOLE
-    end
+    if not log.foreign then settle(log) end
   end
   if log.foreign then
     answer_foreign(i)

@@ -51,7 +51,8 @@ class MemoryBackend:
             default counts from 1970 at the pace of the monotonic clock.
         max_keys: How many keys are kept. When a new one would be one too many, the key nearest to fresh leaves, but
         never
-            one that has used up its limit: if only such keys can be found, the new key is refused until one is fresh.
+            one that has used up its limit: if only such keys can be found, the new key is refused until one is fresh. A
+            client with units left that is refused for more of them can be freed.
 
     Raises:
         ValueError: When ``max_keys`` is not a whole number of at least 1.

@@ -50,7 +50,7 @@ _RIGHTS = (
 _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[BackendError], str], ...] = (
     (
         (redis_errors.AuthenticationError, redis_errors.AuthenticationWrongNumberOfArgsError),
-        ("NOAUTH", "WRONGPASS", "Authentication required"),
+        ("NOAUTH", "WRONGPASS", "Authentication required", "unauthenticated"),
         BackendError,
         _CREDENTIALS,
     ),

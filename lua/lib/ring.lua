@@ -23,19 +23,24 @@ local function encode(us)
   return string.char(h1, h2, h3, high % 256, floor(low / 65536), floor(low / 256) % 256, low % 256)
 end
 
--- `whole` is the log's string where it was read already, false where there is none, nil to read no more than is needed.
-local function read_log(key, whole)
-  local head = whole
-  if whole == nil then head = checked(redis.pcall('GETRANGE', key, 0, HEADER - 1)) end
-  if head == '' or head == false then
+local function at_slot(index)
+  return HEADER + SLOT * index
+end
+
+-- With a `limit` that is small the whole log is read, if it is small itself, and stays at hand as `whole`.
+local function read_log(key, limit)
+  local past = limit <= WHOLE and at_slot(WHOLE) or HEADER
+  local text = checked(redis.pcall('GETRANGE', key, 0, past - 1))
+  if text == '' then
     return { key = key, capacity = 0, oldest = 0, used = 0, excess = 0, last = 0, fresh = 0 }
   end
   local capacity, oldest, used, excess, last
-  if head then capacity, oldest, used, excess, last = head:match(HEADER_FORM) end
+  if text then capacity, oldest, used, excess, last = text:match(HEADER_FORM) end
   if not capacity then return { foreign = true } end
   return {
-    key = key, exists = true, fresh = 0, whole = whole, capacity = tonumber(capacity), oldest = tonumber(oldest),
-    used = tonumber(used), excess = tonumber(excess), last = tonumber(last),
+    key = key, exists = true, fresh = 0, whole = limit <= WHOLE and tonumber(capacity) <= WHOLE and text,
+    capacity = tonumber(capacity), oldest = tonumber(oldest), used = tonumber(used), excess = tonumber(excess),
+    last = tonumber(last),
   }
 end
 
@@ -51,7 +56,7 @@ end
 
 -- The time of the nth oldest of the used units.
 local function time_of(log, nth)
-  local from = HEADER + SLOT * ((log.oldest + nth - 1) % log.capacity)
+  local from = at_slot((log.oldest + nth - 1) % log.capacity)
   local a, b, c, d, e, f, g = bytes(log, from, from + SLOT):byte(1, SLOT)
   return (((a * 256 + b) * 256 + c) * 256 + d) * 16777216 + (e * 256 + f) * 256 + g
 end
@@ -72,10 +77,6 @@ end
 
 local function header(log, oldest)
   return ('%07d%07d%07d%016d%016d'):format(log.capacity, oldest, log.used + log.fresh, log.excess, log.last)
-end
-
-local function at_slot(index)
-  return HEADER + SLOT * index
 end
 
 -- A small log as a whole, laid out anew from its first slot.
@@ -143,7 +144,8 @@ local function write_logs(order, logs, resets, limit)
       mend_expiry(key, resets[key])
     end
   end
-  if limit > WHOLE and (grown[1] or new[1]) then redis.call('SETRANGE', (grown[1] or new[1]).key, 0, '') end
+  local any = grown[1] or new[1]
+  if limit > WHOLE and any then redis.call('SETRANGE', any.key, 0, '') end
   for _, log in ipairs(grown) do redis.call('PEXPIRE', log.key, expiry(resets[log.key])) end
   for _, log in ipairs(new) do
     local text = limit <= WHOLE and whole_text(log, limit) or started(log, limit)

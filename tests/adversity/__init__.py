@@ -1,0 +1,1 @@
+"""The package while servers, wires, clocks and callers misbehave."""

@@ -1,0 +1,1 @@
+"""Every policy, on every backend, on every event loop: one suite."""

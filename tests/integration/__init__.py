@@ -1,0 +1,1 @@
+"""The package with real servers, clients, loops and processes around it."""

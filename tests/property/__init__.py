@@ -1,0 +1,1 @@
+"""What holds for every sequence of questions, found by Hypothesis."""
