@@ -118,7 +118,7 @@ class KeySpace:
 
     def key(self, key: Key) -> bytes:
         """The Redis key of a user's key; raises as `key_bytes` does."""
-        raw = key_bytes(key)
+        raw = key.encode() if type(key) is str and key and key.isascii() else key_bytes(key)
         group = self._group
         shard = crc32(raw if group is None else key_bytes(group(key))) % len(self._raw)
         if self._digest or len(raw) > MAX_RAW_BYTES:

@@ -12,7 +12,7 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from .rule import MAX_EXACT, clock_tolerance, moved_units, unmet_units
+from .rule import MAX_EXACT, TAKE, clock_tolerance, moved_units, unmet_units
 
 if TYPE_CHECKING:
     from ..policies import SlidingLog
@@ -46,6 +46,12 @@ class SlidingLogRule:
 
     def decide(self, state: Log | None, now: int, op: int, cost: int) -> tuple[Log | None, Answer]:
         """Answer one question, as `aiolimit.algorithms.rule` says."""
+        if op == TAKE and cost and state is not None and state.times:  # the common case alone: none aged, and it fits
+            times = state.times
+            free = self.limit - len(times) - state.excess - cost
+            if free >= 0 and times[0] > now - self.window and times[-1] <= now:
+                times.extend(repeat(now, cost))
+                return state, (cost, free, 0, self.window)
         at = now
         log = state if state is not None else Log()
         times = log.times
@@ -55,7 +61,9 @@ class SlidingLogRule:
             else:
                 log.times = times = deque(min(time, now) for time in times)
         over = max(len(times) - self.limit, 0)  # under a limit that was lowered
-        oldest = bisect_right(times, at - self.window, over)
+        oldest = over
+        if over < len(times) and times[over] <= at - self.window:  # else a search would walk to the middle of the log
+            oldest = bisect_right(times, at - self.window, over)
         used = len(times) - oldest
         excess = log.excess + over if oldest == over else 0
         moved = moved_units(op, cost, max(self.limit - used - excess, 0))

@@ -127,7 +127,7 @@ class _Run:
         if arrival.cost <= self._limit:
             decision = await self._limiter.try_acquire(arrival.key, arrival.cost)
             if decision.source != "redis":
-                raise BackendUnavailable(f"an answer came from {decision.source!r}, not from the server")
+                raise BackendUnavailable("the connection was lost in the middle of the run, or an answer took too long")
             self._admitted[index] = decision.allowed
         self._answered[index] = time.perf_counter()
         self._pending -= 1

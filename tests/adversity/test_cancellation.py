@@ -60,7 +60,7 @@ async def test_five_hundred_random_cancellations(connections: int, wire: FaultPr
     The cost tells whose answer it is: each key is fresh, and is asked for a cost of its own.
     """
     backend = backend_of(wire.url(), deadline=60, max_connections=connections)
-    limiter = Limiter(f"{LIMIT}/h", backend, failure="closed")
+    limiter = Limiter(f"{LIMIT}/30d", backend, failure="closed")
     rng = random.Random(connections)
     await limiter.try_acquire("spent", LIMIT)
 
@@ -95,7 +95,7 @@ async def test_five_hundred_random_cancellations(connections: int, wire: FaultPr
 async def test_a_call_that_was_not_sent_is_not_charged(server: Server, wire: FaultProxy, backend_of: BackendOf) -> None:
     """The wire is stalled by a call before it; by the time it goes on, nobody awaits the others."""
     backend = backend_of(wire.url(), max_connections=1)
-    limiter = Limiter(f"{LIMIT}/h", backend, failure="closed")
+    limiter = Limiter(f"{LIMIT}/30d", backend, failure="closed")
     await limiter.try_acquire("warm")
     await asyncio.to_thread(wire.stall)
     sent = asyncio.create_task(limiter.try_acquire("sent"))
@@ -122,8 +122,8 @@ async def test_a_call_that_was_not_sent_is_not_charged(server: Server, wire: Fau
 async def test_a_call_that_was_sent_is_charged_once(wire: FaultProxy, backend_of: BackendOf) -> None:
     """Cancelling cannot take it back, and nothing is sent again for it."""
     wire.latency = 0.1
-    backend = backend_of(wire.url())
-    limiter = Limiter(f"{LIMIT}/h", backend, failure="closed")
+    backend = backend_of(wire.url(), max_connections=1)
+    limiter = Limiter(f"{LIMIT}/30d", backend, failure="closed")
     await limiter.try_acquire("warm")
     calls = backend.stats.calls
     task = asyncio.create_task(limiter.try_acquire("k"))

@@ -85,7 +85,7 @@ async def test_every_caller_ends_within_its_deadline(
         decision = await limiter.try_acquire(key)
         took.append(time.monotonic() - start)
         sources.add(decision.source)
-        assert decision.allowed == (failure == "open")
+        assert decision.source == "redis" or decision.allowed == (failure == "open")
 
     async with stalled(how, server, wire):
         await ask(keys[0])

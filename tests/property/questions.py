@@ -15,6 +15,7 @@ BEGIN_US = 1_764_554_400_123_456
 END_US = 4 * 10**15
 """No question is asked later: the year 2096."""
 KEYS = ("a", "b", "c")
+TO_EDGE = math.inf
 
 _limits = st.sampled_from([1, 2, 3, 5, 10, 100, 1000, 10**6, 10**9]) | st.integers(1, 50)
 _small_limits = st.sampled_from([1, 2, 3, 5, 10, 50, 127, 128, 129, 200, 1000]) | st.integers(1, 20)
@@ -62,14 +63,16 @@ class Step(NamedTuple):
     """One question, in terms of whatever policy it meets."""
 
     wait: float
-    """In periods of the policy; at least a microsecond each way but for 0."""
+    """In periods of the policy, at least a microsecond each way but for 0; `TO_EDGE` is until the next one starts."""
     op: int
     costs: tuple[tuple[str, float], ...]
     """Keys, and costs in limits of the policy."""
     change: Change | None
 
-    def wait_us(self, period_us: int) -> int:
+    def wait_us(self, period_us: int, now: int) -> int:
         """How far the clock moves before it."""
+        if self.wait == TO_EDGE:
+            return period_us - now % period_us
         return int(math.copysign(math.ceil(abs(self.wait) * period_us), self.wait)) if self.wait else 0
 
     def costs_for(self, rule: Rule) -> list[int]:
@@ -86,7 +89,7 @@ def _units(cost: float, limit: int) -> int:
 
 _costs = st.sampled_from([0, -1, -1, -2, -3, 0.5, 1, 1.0]) | st.floats(0.001, 1)
 _any_costs = _costs | st.sampled_from([1.5, 3, 1e16])
-_forward = st.sampled_from([0, 0, 1e-12, 0.5, 1, 2]) | st.floats(1e-6, 1) | st.floats(1, 4)
+_forward = st.sampled_from([0, 0, 1e-12, 0.5, 1, 2, TO_EDGE]) | st.floats(1e-6, 1) | st.floats(1, 4)
 _backward = st.sampled_from([-1e-12, -0.1, -1, -60]) | st.floats(-1, -1e-6)
 
 

@@ -37,7 +37,7 @@ def test_never_admits_more_than_the_model(policy: Policy, sequence: list[Step]) 
     state: Any = None
     now, charged, owed = BEGIN_US, 0, False
     for step in sequence:
-        now += step.wait_us(period_us(policy))
+        now += step.wait_us(period_us(policy), now)
         (cost,) = step.costs_for(rule)[:1]
         room = model.room(now)
         if step.op == CHARGE:  # a debt is kept exactly up to seven times the limit at least
@@ -73,7 +73,7 @@ def test_a_bucket_admits_its_burst_and_rate_in_any_interval(policy: TokenBucket,
     now = BEGIN_US
     admitted: list[tuple[int, int]] = []
     for step in sequence:
-        now += step.wait_us(period_us(policy))
+        now += step.wait_us(period_us(policy), now)
         state, (granted, *_) = rule.decide(state, now, step.op, step.costs_for(rule)[0])
         admitted.append((now, granted))
     rate = 1 / policy.interval
@@ -103,7 +103,7 @@ def test_a_changed_limit_never_admits_more_than_the_model(
         if step.change is not None:
             policy = kind(limits[index % len(limits)], 60)
             rule, model.limit = compile_policy(policy), policy.limit
-        now += step.wait_us(60_000_000)
+        now += step.wait_us(60_000_000, now)
         cost = step.costs_for(rule)[0]
         room = model.room(now)
         state, (granted, _, retry_us, _) = rule.decide(state, now, step.op, min(cost, HUGE))
@@ -125,7 +125,7 @@ def after(policy: Policy, sequence: list[Step]) -> tuple[Any, Any, int]:
     state: Any = None
     now = BEGIN_US
     for step in sequence:
-        now = min(max(now + step.wait_us(period_us(policy)), BEGIN_US // 2), END_US)
+        now = min(max(now + step.wait_us(period_us(policy), now), BEGIN_US // 2), END_US)
         state, _ = rule.decide(state, now, step.op, min(step.costs_for(rule)[0], HUGE))
     return rule, state, now
 
@@ -180,7 +180,7 @@ def test_answers_keep_their_ranges(policy: Policy, sequence: list[Step]) -> None
         if step.change is not None:
             policy = step.change.of(policy, shortest=0.001)
             rule = compile_policy(policy)
-        now = min(max(now + step.wait_us(period_us(policy)), BEGIN_US // 2), END_US)
+        now = min(max(now + step.wait_us(period_us(policy), now), BEGIN_US // 2), END_US)
         cost = step.costs_for(rule)[0]
         before = rule.decide(copy.deepcopy(state), now, PEEK, 0)[1][1]
         state, (granted, remaining, retry_us, reset_us) = rule.decide(state, now, step.op, cost)
@@ -209,7 +209,7 @@ def test_a_refusal_changes_nothing(policy: Policy, sequence: list[Step]) -> None
     state: Any = None
     now = BEGIN_US
     for step in sequence:
-        now += step.wait_us(period_us(policy))
+        now += step.wait_us(period_us(policy), now)
         before = repr(state)
         state, (granted, *_) = rule.decide(state, now, step.op, step.costs_for(rule)[0])
         if not granted and step.op != REFUND:
@@ -225,7 +225,7 @@ def test_looking_changes_nothing_that_comes_after(policy: Policy, sequence: list
     watched: Any = None
     now = BEGIN_US
     for step in sequence:
-        wait = step.wait_us(period_us(policy))
+        wait = step.wait_us(period_us(policy), now)
         for share in sorted(polls):
             moment = now + int(share * wait)
             for op, cost in ((PEEK, 1), (PEEK, 0), (TAKE, 0), (TAKE, rule.limit)):
@@ -248,7 +248,7 @@ def test_memory_batches_equal_the_sequence(policy: Policy, sequence: list[Step])
     together, singly = backend.place("together", policy), backend.place("singly", policy)
     rule = compile_policy(policy)
     for step in sequence:
-        now += step.wait_us(period_us(policy))
+        now += step.wait_us(period_us(policy), now)
         keys, costs = [key for key, _ in step.costs], step.costs_for(rule)
         answers = together.ask_many(step.op, keys, costs)
         assert answers == [singly.ask(step.op, key, cost) for key, cost in zip(keys, costs, strict=True)]

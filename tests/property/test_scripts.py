@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aiolimit import FixedWindow, SlidingLog, SlidingWindow, TokenBucket, scripts
-from aiolimit.algorithms import CHARGE, PEEK, REFUND, RESET, TAKE, Answer, Rule, compile_policy
+from aiolimit.algorithms import CHARGE, PEEK, REFUND, RESET, TAKE, UP_TO, Answer, Rule, compile_policy
 from aiolimit.policies import Policy
 
 from ..support.servers import Server
@@ -84,7 +84,7 @@ def run(ready: ScriptsOnTestClock, policy: Policy, sequence: list[Step], *, back
         if step.change is not None:
             policy = step.change.of(policy, shortest=1)
             rule, changed = compile_policy(policy), True
-        now = max(now + step.wait_us(period_us(policy)), BEGIN_US // 2)
+        now = max(now + step.wait_us(period_us(policy), now), BEGIN_US // 2)
         if now > END_US:
             break
         keys = [key for key, _ in step.costs]
@@ -133,6 +133,21 @@ def test_scripts_decide_as_the_rules_do(
     run(on_test_clock, policy, sequence, backward=False)
 
 
+@pytest.mark.parametrize(("limit", "raised"), [(200, 201), (200, 250), (200, 800), (10_500, 12_000), (10_500, 40_000)])
+@pytest.mark.parametrize("turned", [0.1, 0.5, 0.9])
+def test_a_widened_ring_keeps_every_time(
+    on_test_clock: ScriptsOnTestClock, limit: int, raised: int, turned: float
+) -> None:
+    """Wherever its oldest unit stood: units of ten moments, then a higher limit, and more units; they age one by one."""
+    tenth = [Step(0.05, TAKE, (("a", 0.1),), None)] * 9
+    turning = [Step(0, TAKE, (("a", turned),), None), Step(1, TAKE, (("a", 0.1),), None)]
+    widened = [Step(0.01, UP_TO, (("a", share),), None) for share in (0.01, 0.3, 1)]
+    ageing = [Step(0.025, PEEK, (("a", 1),), None)] * 45
+    first = widened[0]._replace(change=Change((raised + 0.5) / limit, 1))
+    sequence = [*turning, *tenth, first, *widened[1:], *ageing]
+    run(on_test_clock, SlidingLog(limit, 60), sequence, backward=False)
+
+
 @settings(server_settings, max_examples=25)
 @given(limit=st.sampled_from([9_999, 10_000, 10_001, 25_000]), sequence=steps(change=True, keys=2, backward=True))
 def test_large_logs_decide_as_the_rules_do(on_test_clock: ScriptsOnTestClock, limit: int, sequence: list[Step]) -> None:
@@ -158,7 +173,7 @@ def test_a_batch_equals_the_sequence(on_test_clock: ScriptsOnTestClock, policy: 
     rule = compile_policy(policy)
     now = BEGIN_US
     for step in sequence:
-        now = min(now + step.wait_us(period_us(policy)), END_US)
+        now = min(now + step.wait_us(period_us(policy), now), END_US)
         costs = step.costs_for(rule)
         batch = [f"batch {key}" for key, _ in step.costs]
         together, _ = ready.ask(rule, now, step.op, batch, costs, resets=dict.fromkeys(batch, 10**6))
