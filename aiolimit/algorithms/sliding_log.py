@@ -31,6 +31,23 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({list(self.times)}, excess={self.excess})"
 
+    def charge(self, units: int, at: int, limit: int) -> None:
+        """Add units, over the oldest where there is no room."""
+        self.excess = min(self.excess + max(len(self.times) + units - limit, 0), MAX_EXACT)
+        self.times.extend(repeat(at, min(units, limit)))
+        self.drop_oldest(len(self.times) - limit)
+
+    def give_back(self, units: int) -> None:
+        """Take units away, the oldest first, so that what stays counts at least as long as it should."""
+        from_excess = min(units, self.excess)
+        self.excess -= from_excess
+        self.drop_oldest(min(units - from_excess, len(self.times)))
+
+    def drop_oldest(self, units: int) -> None:
+        """Forget so many times."""
+        for _ in range(units):
+            self.times.popleft()
+
 
 class SlidingLogRule:
     """The rule of a `SlidingLog`: a unit counts while it lies in ``(now - window, now]``."""
@@ -68,21 +85,13 @@ class SlidingLogRule:
         excess = log.excess + over if oldest == over else 0
         moved = moved_units(op, cost, max(self.limit - used - excess, 0))
         if moved and (moved > 0 or state is not None):
-            for _ in range(oldest):
-                times.popleft()
-            oldest = 0
-            if moved > 0:
-                excess = min(excess + max(used + moved - self.limit, 0), MAX_EXACT)
-                times.extend(repeat(at, min(moved, self.limit)))
-                for _ in range(len(times) - self.limit):
-                    times.popleft()
-            else:
-                from_excess = min(-moved, excess)
-                excess -= from_excess
-                for _ in range(min(-moved - from_excess, used)):
-                    times.popleft()
+            log.drop_oldest(oldest)
             log.excess = excess
-            state, used = log, len(times)
+            if moved > 0:
+                log.charge(moved, at, self.limit)
+            else:
+                log.give_back(-moved)
+            state, oldest, used, excess = log, 0, len(times), log.excess
         free = max(self.limit - used - excess, 0)
         unmet = 0 if moved else unmet_units(op, cost, free)
         must_age = max(unmet - (self.limit - used), 1)  # and the excess with the first of them

@@ -36,7 +36,7 @@ def programs(tmp_path: Path) -> str:
 @pytest.mark.parametrize("server_kind", ["valkey"], indirect=True)
 @pytest.mark.parametrize("block", EXAMPLES)
 def test_an_example_runs(block: Block, programs: str, server: Server) -> None:
-    """A bash block succeeds; a console block prints what stands under its command, but for space at the ends of lines."""
+    """A bash block succeeds; a console block prints what it shows, but for space at the ends of lines."""
     command, shown = block.code, None
     if block.language == "console":
         command, _, shown = block.code.removeprefix("$ ").partition("\n")

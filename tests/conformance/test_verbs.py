@@ -390,7 +390,9 @@ class TestChangedPolicy:
     async def test_debt_counts_under_a_raised_limit(self, limiter: Limiter, limiter_of: LimiterOf) -> None:
         """Fifteen used of twenty leave five."""
         await limiter.charge("k", 15)
-        assert await remaining(limiter_of(type(limiter.policy)(20, HOUR))) == 5
+        raised = limiter_of(type(limiter.policy)(20, HOUR))
+        assert await remaining(raised) == 5
+        assert [bool(await raised.try_acquire("k", cost)) for cost in (6, 5, 1)] == [False, True, False]
 
     async def test_other_window_keeps_the_units_in_use(self, limiter: Limiter, limiter_of: LimiterOf) -> None:
         """Seven used in the last second are seven used, whether the window becomes longer or shorter."""

@@ -36,7 +36,7 @@ def redis_key(identity: tuple[str, str, str, str | bytes], shards: int, **option
     return KeySpace(prefix, name, tag, shards=shards, **options).key(key)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     one=_identities,
     other=_identities,

@@ -38,7 +38,7 @@ _policies: st.SearchStrategy[Policy] = st.one_of(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(policy=_policies)
 @example(policy=TokenBucket(1e12, 1, 5))
 @example(policy=TokenBucket(1 / 3, 1 / 3, 7))
@@ -55,7 +55,7 @@ def test_several_parse_back_in_order(policies: list[Policy], separator: str) -> 
     assert parse_policies(separator.join(map(str, policies))) == tuple(policies)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     text=st.text(max_size=30)
     | st.text(alphabet="0123456789./_ esmhdpr-+bufixlog;,", max_size=20)

@@ -19,7 +19,7 @@ from aiolimit.policies import Policy
 from .models import model_of
 from .questions import BEGIN_US, END_US, Step, buckets, period_us, policies, steps
 
-many = settings(max_examples=200)
+many = settings(max_examples=100)
 HUGE = 2**40
 """A debt beyond this need not be kept exactly."""
 

@@ -19,7 +19,7 @@ from ..support.servers import Server
 from .questions import BEGIN_US, END_US, KEYS, Change, Step, period_us, policies, steps
 
 CLOCK = str(Path(__file__).with_name("clock.lua"))
-EXAMPLES = 150
+EXAMPLES = 80
 SOON_US = 100_000
 """A key that is fresh this soon may be gone by the server's own clock before the test looks."""
 
@@ -138,7 +138,7 @@ def test_scripts_decide_as_the_rules_do(
 def test_a_widened_ring_keeps_every_time(
     on_test_clock: ScriptsOnTestClock, limit: int, raised: int, turned: float
 ) -> None:
-    """Wherever its oldest unit stood: units of ten moments, then a higher limit, and more units; they age one by one."""
+    """Wherever its oldest unit stood: units of ten moments, a higher limit, more units; they age one by one."""
     tenth = [Step(0.05, TAKE, (("a", 0.1),), None)] * 9
     turning = [Step(0, TAKE, (("a", turned),), None), Step(1, TAKE, (("a", 0.1),), None)]
     widened = [Step(0.01, UP_TO, (("a", share),), None) for share in (0.01, 0.3, 1)]
