@@ -33,10 +33,10 @@ _LINGER_US = 1_000_000
 class _Space:
     """The keys of one limiter's policy."""
 
-    __slots__ = ("rule", "states")
+    __slots__ = ("rules", "states")
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    def __init__(self) -> None:
+        self.rules: dict[tuple[int, ...], Rule] = {}  # several, while limiters of one name have different numbers
         self.states: dict[Key, Any] = {}
 
 
@@ -87,8 +87,8 @@ class MemoryBackend:
         del group  # all keys are in one place already
         rule = compile_policy(policy)
         with self._lock:
-            space = self._spaces.setdefault((name, policy.tag), _Space(rule))
-            space.rule = rule
+            space = self._spaces.setdefault((name, policy.tag), _Space())
+            space.rules[rule.params] = rule
         return Place(partial(self._ask, space, rule), partial(self._ask_many, space, rule), _hear_nothing)
 
     async def aclose(self) -> None:
@@ -155,7 +155,8 @@ class MemoryBackend:
                 space.states.pop(key, None)
 
     def _reset_us(self, space: _Space, key: Key, now: int) -> int:
-        return space.rule.decide(space.states.get(key), now, PEEK, 0)[1][3]
+        state = space.states.get(key)
+        return max(rule.decide(state, now, PEEK, 0)[1][3] for rule in space.rules.values())
 
     def _make_room(self, now: int) -> int:
         """Free a place for one more key. Gives 0, or how long to wait for one, in microseconds."""
@@ -167,7 +168,8 @@ class MemoryBackend:
         while self._fresh and not found and len(kept) < _CANDIDATES:
             entry = heappop(self._fresh)
             _, _, space, key = entry
-            found = space.rule.decide(space.states.get(key), now, PEEK, 1)[1][2] == 0
+            state = space.states.get(key)
+            found = all(rule.decide(state, now, PEEK, 1)[1][2] == 0 for rule in space.rules.values())
             if found:
                 del space.states[key]
             else:

@@ -54,7 +54,7 @@ def _root(
     """Rate limits over Redis and Valkey, tried out on real logs."""
 
 
-@app.command("simulate", epilog=_EXIT_CODES, no_args_is_help=True)
+@app.command("simulate", epilog=_EXIT_CODES)
 def _simulate(
     *,
     access_log: Annotated[str, typer.Argument(help="An access log, plain or gzip; - is standard input.")],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 
 LATEST_US = 2**63 // 1000
@@ -47,16 +47,13 @@ def parse_number(number: Decimal | float) -> int:
     Raises:
         TimeError: When it is not between 1970 and 2262.
     """
-    try:
-        exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
-    except InvalidOperation:
-        raise TimeError(f"time {number!r} is not a number") from None
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     if not exact.is_finite() or exact < 0:
-        raise TimeError(f"time {number} is not between 1970 and 2262")
+        raise TimeError(f"time {str(exact)[:40]} is not between 1970 and 2262")
     for below, power in _EPOCH_UNITS:
         if exact < below:
-            return _within(int(exact.scaleb(power).to_integral_value()), str(number))
-    raise TimeError(f"time {str(number)[:40]} is not between 1970 and 2262")
+            return _within(int(exact.scaleb(power).to_integral_value()), str(exact))
+    raise TimeError(f"time {str(exact)[:40]} is not between 1970 and 2262")
 
 
 def format_time(at_us: int) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from aiolimit import FixedWindow, Limiter, RedisBackend, SlidingLog, SlidingWindow, TokenBucket
 from aiolimit.policies import Policy
 
-from ..conftest import OwnServer
 from ..conformance.stores import PATIENCE, kind_name
+from ..conftest import OwnServer
 from ..integration.conftest import BackendOf
 from ..support.servers import Server
 
@@ -33,9 +32,9 @@ def stepping(own_server: OwnServer) -> Server:
 
 
 @pytest.fixture
-async def backend(stepping: Server, backend_of: BackendOf) -> AsyncIterator[RedisBackend]:
+def backend(stepping: Server, backend_of: BackendOf) -> RedisBackend:
     """A backend there."""
-    yield backend_of(stepping.url())
+    return backend_of(stepping.url())
 
 
 async def take(limiter: Limiter, tries: int) -> int:

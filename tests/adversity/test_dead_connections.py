@@ -11,12 +11,12 @@ import pytest
 from aiolimit import Limiter, SlidingLog
 from aiolimit.policies import Policy
 
-from ..conftest import OwnServer
 from ..conformance.stores import PATIENCE, policies
+from ..conftest import OwnServer
+from ..integration.common import no_breaker, recovered, used
 from ..integration.conftest import BackendOf
 from ..support.proxy import FaultProxy
 from ..support.servers import Server
-from .test_deadline import no_breaker, recovered, used
 
 KILLS = 300
 LONG = 3650 * 86_400.0  # so that hardly a unit comes back meanwhile
@@ -90,9 +90,7 @@ async def test_a_reply_that_breaks_off_is_nobody_s_answer(
     assert await used(limiter, keys) == [1] * len(keys)  # the call had arrived
 
 
-async def test_kills_under_load_leave_no_key_without_an_expiry(
-    server: Server, backend_of: BackendOf
-) -> None:
+async def test_kills_under_load_leave_no_key_without_an_expiry(server: Server, backend_of: BackendOf) -> None:
     """All policies, new keys and known ones; and no call is charged twice, answered or not."""
     kinds = [*policies(1_000_000, LONG), SlidingLog(1000, LONG)]
     limiters = [

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import pytest
 
-from aiolimit import BackendError, CircuitBreaker, Limiter, RedisBackend
+from aiolimit import BackendError, Limiter, RedisBackend
 from aiolimit.policies import Policy
 
-from ..conftest import OwnServer
 from ..conformance.stores import PATIENCE
+from ..conftest import OwnServer
+from ..integration.common import no_breaker, recovered, used
 from ..integration.conftest import BackendOf
 from ..support.proxy import FaultProxy
 from ..support.servers import HOST, Server, free_port
@@ -25,25 +26,6 @@ SLACK = 1.0
 STALL = 10.0
 
 Failure = Literal["open", "closed"]
-
-
-def no_breaker() -> CircuitBreaker:
-    """One that stays out of the way: these tests are about the deadline."""
-    breaker = CircuitBreaker()
-    breaker.disable()
-    return breaker
-
-
-async def recovered(limiter: Limiter) -> None:
-    """Wait until the server decides again."""
-    async with asyncio.timeout(PATIENCE):
-        while (await limiter.try_acquire("again")).source != "redis":
-            await asyncio.sleep(0.01)
-
-
-async def used(limiter: Limiter, keys: list[str]) -> list[int]:
-    """How many units of each key are charged."""
-    return [limiter.policy.limit - (await limiter.peek(key)).remaining for key in keys]
 
 
 @asynccontextmanager
@@ -108,7 +90,7 @@ async def test_a_blocked_server_executes_each_call_once(policy: Policy, server: 
     await recovered(limiter)
     sleeping = asyncio.create_task(asyncio.to_thread(server.admin.execute_command, "DEBUG", "SLEEP", "0.6"))
     async with asyncio.timeout(PATIENCE):
-        while (await limiter.peek("again")).source == "redis":
+        while (await limiter.peek("again")).source == "redis":  # noqa: ASYNC110  (until it sleeps)
             await asyncio.sleep(0.005)
     keys = [f"k{number}" for number in range(10)]
     decisions = await asyncio.gather(*(limiter.try_acquire(key) for key in keys))

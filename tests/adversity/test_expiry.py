@@ -11,6 +11,7 @@ from aiolimit import Limiter
 from aiolimit.policies import Policy
 
 from ..conformance.stores import KINDS, PATIENCE, kind_name, policies
+from ..integration.common import until
 from ..integration.conftest import BackendOf
 from ..support.servers import Server
 
@@ -63,9 +64,7 @@ async def test_every_feature_leaves_nothing_behind(server: Server, backend_of: B
 
     await asyncio.gather(*(use(number) for number in range(2000)))
     assert 0 < server.admin.dbsize() <= len(places)
-    async with asyncio.timeout(PATIENCE):
-        while server.admin.dbsize():
-            await asyncio.sleep(0.05)
+    await until(lambda: not server.admin.dbsize(), every=0.05)
 
 
 @pytest.mark.allows_immortal_keys
@@ -73,7 +72,7 @@ async def test_every_feature_leaves_nothing_behind(server: Server, backend_of: B
 async def test_eviction_takes_a_bucket_as_a_whole_or_not_at_all(
     eviction: str, server: Server, backend_of: BackendOf
 ) -> None:
-    """Under cache pressure a key starts afresh or is as it was; nothing in between, and no error that is not an outage."""
+    """Under cache pressure a key starts afresh or is as it was; nothing in between, and no error but an outage."""
     backend = backend_of(server.url())
     limiters = [Limiter(policy, backend, failure="closed") for policy in policies(10)]
     for limiter in limiters:

@@ -15,9 +15,9 @@ from aiolimit import BackendError, BackendUnavailable, Limiter, SlidingLog
 from aiolimit.policies import Policy
 
 from ..conformance.stores import kind_name, policies
+from ..integration.common import no_breaker, recovered, until, used
 from ..integration.conftest import BackendOf
 from ..support.servers import Server
-from .test_deadline import no_breaker, recovered, used
 
 every_policy = pytest.mark.parametrize(
     "policy", [*policies(100), SlidingLog(1000, 3600)], ids=lambda p: f"{kind_name(p)}-{p.limit}"
@@ -47,7 +47,7 @@ async def state(name: str, server: Server) -> AsyncIterator[None]:
         loop = "local t = redis.call('TIME') while true do redis.call('TIME') end"
         running = asyncio.create_task(asyncio.to_thread(admin.eval, loop, 0))
         with redis.Redis.from_url(server.unix_url(), protocol=2) as other:
-            await _until(lambda: "BUSY" in _ping(other))
+            await until(lambda: "BUSY" in _ping(other), every=0.002)
             yield
             other.script_kill()
         with contextlib.suppress(redis.ResponseError):
@@ -57,16 +57,10 @@ async def state(name: str, server: Server) -> AsyncIterator[None]:
         _config(server, key_load_delay=500, loading_process_events_interval_bytes=1024)
         running = asyncio.create_task(asyncio.to_thread(admin.execute_command, "DEBUG", "RELOAD"))
         with redis.Redis.from_url(server.unix_url(), protocol=2) as other:
-            await _until(lambda: "LOADING" in _ping(other) or running.done())
+            await until(lambda: "LOADING" in _ping(other) or running.done(), every=0.002)
             assert not running.done()
             yield
         await running
-
-
-async def _until(true: Any) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.002)
 
 
 def _ping(client: redis.Redis) -> str:
@@ -97,14 +91,14 @@ async def test_a_full_memory_refuses_every_policy_alike(policy: Policy, server: 
     """New keys and used ones, alone and in a batch: no half state, no consumption, and at once right again."""
     limiter = Limiter(policy, backend_of(server.url(), breaker=no_breaker()), failure="closed")
     await limiter.try_acquire("used", 60)
-    dumped = {key: server.admin.dump(key) for key in server.admin.keys()}
+    dumped = {key: server.admin.dump(key) for key in server.admin.scan_iter()}
     async with state("OOM", server):
         for ask in (limiter.try_acquire, limiter.charge, limiter.acquire_up_to):
             for key in ("used", "new"):
                 assert (await ask(key, 30)).source == "fail_closed"
         decisions = await limiter.try_acquire_many(["new", ("used", 30), "other", "new"])
         assert {decision.source for decision in decisions} == {"fail_closed"}
-    assert {key: server.admin.dump(key) for key in server.admin.keys()} == dumped
+    assert {key: server.admin.dump(key) for key in server.admin.scan_iter()} == dumped
     assert (await limiter.try_acquire("used", 30)).remaining == policy.limit - 90
 
 

@@ -101,6 +101,13 @@ def test_json_lines_have_nested_fields_and_any_usual_name_for_the_time() -> None
     ]
 
 
+@pytest.mark.parametrize("name", ["combined", "common"])
+def test_a_format_that_is_given_is_not_guessed(name: FormatName) -> None:
+    """Of the two access formats each reads the other's lines; JSON in it is malformed."""
+    log = read('{"time": 1, "ip": "a"}\n' * 3 + line(0), name)
+    assert (log.format, len(log.arrivals), log.malformed) == (name, 1, 3)
+
+
 def test_csv_skips_its_header_and_takes_the_columns_by_name() -> None:
     """The header counts as a line, but not as a request."""
     text = "path,when,who\n/,2024-02-29T23:59:00,u1\n/,2024-02-29T23:59:01,u2,more\n"

@@ -34,6 +34,7 @@ MODELS: list[tuple[Policy, Model]] = [
     (SlidingWindow(5, 10), sliding_window(5, 10)),
     (SlidingLog(5, 10), sliding_log(5, 10)),
 ]
+NAMES = ["bucket", "small bucket", "fixed", "sliding", "log"]
 requests = st.lists(
     st.tuples(st.integers(0, 100_000).map(lambda ms: Fraction(ms, 1000)), st.sampled_from("ab"), st.integers(0, 6)),
     max_size=60,
@@ -45,7 +46,7 @@ def arrivals_of(wanted: Sequence[Request]) -> list[Arrival]:
     return [Arrival(int(at * 1_000_000), key, cost) for at, key, cost in wanted]
 
 
-@pytest.mark.parametrize(("policy", "model"), MODELS, ids=lambda value: str(value) if isinstance(value, Policy) else "")
+@pytest.mark.parametrize(("policy", "model"), MODELS, ids=NAMES)
 @any_time
 @given(wanted=requests)
 def test_every_decision_is_the_models(policy: Policy, model: Model, wanted: list[Request]) -> None:
@@ -61,7 +62,7 @@ def test_every_decision_is_the_models(policy: Policy, model: Model, wanted: list
         (SlidingWindow(30, 60), sliding_window(30, 60)),
         (SlidingLog(30, 60), sliding_log(30, 60)),
     ],
-    ids=str,
+    ids=["bucket", "fixed", "sliding", "log"],
 )
 def test_every_decision_on_the_example_is_the_models(policy: Policy, model: Model) -> None:
     """Request by request, on the log that is shipped, and each policy refuses some."""
@@ -92,7 +93,7 @@ def test_a_queue_serves_each_at_the_first_moment_that_the_bucket_allows(wanted: 
     assert found == pytest.approx([float(wait) for wait in expected], abs=1e-6 * (len(wanted) + 1))
 
 
-@pytest.mark.parametrize(("policy", "model"), MODELS, ids=lambda value: str(value) if isinstance(value, Policy) else "")
+@pytest.mark.parametrize(("policy", "model"), MODELS, ids=NAMES)
 @any_time
 @given(wanted=requests)
 def test_a_queue_never_admits_more_than_the_policy(policy: Policy, model: Model, wanted: list[Request]) -> None:

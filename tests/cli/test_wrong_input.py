@@ -83,9 +83,9 @@ def test_an_error_of_the_system_is_told(capfd: pytest.CaptureFixture[str]) -> No
     assert "ACCESS_LOG '/proc/self/mem': Input/output error" in capfd.readouterr().err
 
 
-def test_no_arguments_show_the_help() -> None:
-    """Of the command, and of each part of it."""
-    for arguments in ([], ["simulate"]):
-        done = aiolimit(*arguments)
-        assert done.returncode == ExitCode.USAGE
-        assert "Usage: aiolimit" in done.stdout + done.stderr
+def test_a_command_without_arguments_shows_how_it_is_used() -> None:
+    """And where to find help."""
+    done = aiolimit("simulate")
+    assert done.returncode == ExitCode.USAGE
+    assert "Usage: aiolimit simulate" in done.stderr
+    assert "--help" in done.stderr

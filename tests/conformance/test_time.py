@@ -149,7 +149,7 @@ class TestRefill:
         limiter = limiter_of(kind(2, 4))
         total = 0
         for second in range(20):
-            store.at(second)
+            store.at(second * 1.01)  # a server's time goes on between two steps, now more, now less
             total += bool(await limiter.try_acquire("k"))
         if kind is SlidingWindow:  # an estimate; after a full window it admits one fewer in each
             assert 5 <= total <= 11
@@ -295,6 +295,21 @@ class TestExpiry:
         assert store.keys() == 50
         store.advance(121)
         assert store.keys() == 0
+
+    @every_kind
+    async def test_outlasts_a_shorter_window_of_the_same_name(
+        self, kind: type[Policy], store: Store, limiter_of: LimiterOf
+    ) -> None:
+        """While a changed policy is rolled out, what one limiter charged for a day is not gone with the other's second,
+        whichever of them was made last and whoever else is asked in between.
+        """
+        long, short = limiter_of(kind(10, DAY)), limiter_of(kind(10, 1))
+        await short.try_acquire("k")
+        await long.try_acquire("k", 9)
+        store.advance(3)
+        for number in range(10):
+            await short.peek(f"other {number}")
+        assert (await long.peek("k")).remaining <= 1
 
 
 class TestDebt:

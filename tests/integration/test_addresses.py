@@ -57,8 +57,13 @@ async def test_a_user_and_password_of_any_characters(server: Server, backend_of:
     user = "us@er:1/ü"
     server.admin.acl_setuser(user, enabled=True, passwords=[f"+{ODD_PASSWORD}"], keys=["*"], commands=["+@all"])
     assert await works(backend_of, server.url(username=user, password=ODD_PASSWORD))
-    in_options = f"redis://{HOST}:{server.port}?username={quote(user)}&password={quote(ODD_PASSWORD, safe='')}"
-    assert await works(backend_of, in_options)
+
+
+async def test_a_user_and_password_among_the_options(server: Server, backend_of: BackendOf) -> None:
+    """As redis-py takes them, too."""
+    server.admin.acl_setuser("user", enabled=True, passwords=["+p@ss:w/rd"], keys=["*"], commands=["+@all"])
+    secret = quote("p@ss:w/rd", safe="")
+    assert await works(backend_of, f"redis://{HOST}:{server.port}?username=user&password={secret}")
 
 
 async def test_wrong_credentials_are_a_mistake_and_no_outage(server: Server, backend_of: BackendOf) -> None:

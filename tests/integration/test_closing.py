@@ -15,6 +15,7 @@ from aiolimit.policies import Policy
 from ..conftest import OwnServer
 from ..support.proxy import FaultProxy
 from ..support.servers import Server
+from .common import until
 from .conftest import BackendOf
 
 
@@ -26,8 +27,7 @@ async def test_callers_who_wait_hear_of_it(wire: FaultProxy, backend_of: Backend
     await asyncio.to_thread(wire.stall)
     sent = asyncio.gather(*(limiter.try_acquire("k") for _ in range(3)))
     calls = backend.stats.calls
-    while backend.stats.calls == calls:
-        await asyncio.sleep(0)
+    await until(lambda: backend.stats.calls > calls)
     unsent = asyncio.gather(limiter.try_acquire("k"), limiter.try_acquire_many(["a", "b"]), limiter.try_acquire("k"))
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
@@ -75,9 +75,7 @@ async def test_a_limiter_closes_what_it_made_and_nothing_else(server: Server, ba
     async with Limiter("10/h", backend) as shared, Limiter("10/h", server.url()) as own:
         assert (await own.try_acquire("k")).allowed
         assert (await shared.try_acquire("k")).allowed
-    async with asyncio.timeout(5):
-        while server.admin.info("clients")["connected_clients"] > 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: server.admin.info("clients")["connected_clients"] <= 2, every=0.01)
     received = server.admin.info("stats")["total_connections_received"]
     await Limiter("10/h", backend).try_acquire("k")
     assert server.admin.info("stats")["total_connections_received"] == received

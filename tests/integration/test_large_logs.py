@@ -19,7 +19,7 @@ WINDOW = 2.0
 def longest_call_us(server: Server) -> int:
     """The longest script call since the log was reset."""
     slow: list[dict[str, Any]] = server.admin.slowlog_get(1000)
-    return max((entry["duration"] for entry in slow if entry["command"].startswith(b"EVAL")), default=0)
+    return max((int(entry["duration"]) for entry in slow if entry["command"].startswith(b"EVAL")), default=0)
 
 
 def trim_us(server: Server, units: int) -> int:
@@ -29,7 +29,7 @@ def trim_us(server: Server, units: int) -> int:
     server.admin.slowlog_reset()
     server.admin.zremrangebyscore("sorted", "-inf", units - 1)
     slow: list[dict[str, Any]] = server.admin.slowlog_get(1000)
-    return max(entry["duration"] for entry in slow if entry["command"].startswith(b"ZREMRANGEBYSCORE"))
+    return max(int(entry["duration"]) for entry in slow if entry["command"].startswith(b"ZREMRANGEBYSCORE"))
 
 
 @pytest.mark.parametrize("limit", [100_000, 1_000_000])
@@ -47,18 +47,13 @@ async def test_letting_a_full_log_age_is_no_stall(
         await limiter.try_acquire_many([("k", step)] * 50)
     filling = longest_call_us(server)
     server.admin.slowlog_reset()
-    kept = await limiter.peek("k")
-    assert kept.remaining >= 0
-    (key,) = (key for key in server.admin.keys() if key != b"sorted")
+    (key,) = (key for key in server.admin.scan_iter() if key != b"sorted")
     await limiter.try_acquire("k")  # keeps the key, while the rest of it ages
     async with asyncio.timeout(PATIENCE):
-        while (decision := await limiter.try_acquire("k")).remaining < limit // 2:
+        while (await limiter.try_acquire("k")).remaining < limit // 2:  # noqa: ASYNC110  (it ages in the server)
             await asyncio.sleep(0.05)
-            if not decision.allowed:
-                continue
     aging = longest_call_us(server)
     record_property("us", {"trim of a sorted set": trim, "filling": filling, "aging": aging})
-    print(f"\n{server.kind} {limit}: trim {trim} us, filling {filling} us, aging {aging} us")  # noqa: T201
     assert aging < trim / 2
     assert server.admin.memory_usage(key) <= 7 * limit * 1.3 + 1000
 

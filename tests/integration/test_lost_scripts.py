@@ -10,14 +10,10 @@ from aiolimit.backends.redis import DEFAULT_LANES
 
 from ..conformance.stores import KINDS
 from ..support.servers import Server
+from .common import used
 from .conftest import BackendOf
 
 LIMIT = 10
-
-
-async def used(limiter: Limiter, key: str) -> int:
-    """How many units of a key are charged."""
-    return LIMIT - (await limiter.peek(key)).remaining
 
 
 async def test_a_server_that_knows_no_script_decides_at_once(server: Server, backend_of: BackendOf) -> None:
@@ -33,7 +29,7 @@ async def test_a_server_that_knows_no_script_decides_at_once(server: Server, bac
     calls = server.commandstats()
     assert 4 <= calls["eval"] <= 4 * DEFAULT_LANES
     assert not any(name.startswith("script") for name in calls)
-    assert [await used(limiter, key) for limiter, key in asked[:40]] == [1] * 40
+    assert [(await used(limiter, [key]))[0] for limiter, key in asked[:40]] == [1] * 40
 
 
 async def test_a_known_script_goes_by_its_hash_for_ever_after(server: Server, backend_of: BackendOf) -> None:
@@ -64,7 +60,7 @@ async def test_only_the_calls_that_failed_are_sent_again(server: Server, backend
     calls = server.commandstats()
     assert (calls["evalsha"], calls["eval"]) == (2, 1)
     for limiter in (known, unknown):
-        assert [await used(limiter, key) for key in keys] == [1] * len(keys)
+        assert await used(limiter, keys) == [1] * len(keys)
 
 
 async def test_a_batch_of_several_calls_sends_its_text_once(server: Server, backend_of: BackendOf) -> None:
@@ -101,7 +97,7 @@ async def test_flushing_all_the_time_charges_nobody_twice(server: Server, backen
     await flushing
     assert backend.stats.script_loads > 4
     for limiter in limiters:
-        assert [await used(limiter, f"k{number}") for number in range(200)] == [1] * 200
+        assert await used(limiter, [f"k{number}" for number in range(200)]) == [1] * 200
 
 
 async def test_numkeys_is_never_zero(server: Server, backend_of: BackendOf) -> None:

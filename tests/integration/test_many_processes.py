@@ -61,7 +61,7 @@ def test_a_thousand_callers_in_four_processes_get_exactly_the_limit(
 
 
 def test_no_clock_of_a_process_reaches_the_server(server: Server, askers: list[Asker]) -> None:
-    """Whoever asks, and whenever: calls are equal but for their keys, and so for all else the server's clock decides."""
+    """Whoever asks, and whenever: calls are equal but for their keys and costs."""
     ask_all(askers, server.url(), "100/h")
     with server.admin.monitor() as monitor:
         ask_all(askers, server.url(), "100/h")
