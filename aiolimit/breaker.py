@@ -10,8 +10,8 @@ Theory of operation. A pure state machine; nobody asks it to wait, and time is p
 
 Who wants to ask the server first asks `admits`. Who is about to send takes the `generation` along, and reports with it
 whether it went well. A report whose generation has passed changes nothing: it belongs to a state that is over. In
-half-open exactly one probe is out at a time; if it is neither heard of nor replaced by a transition, another one may go
-after ``open_for`` seconds, so a lost probe never keeps the breaker where it is.
+half-open exactly one probe is out at a time; if nothing is heard of it, another one may go after ``open_for`` seconds,
+or what a call may take if that is longer: a lost probe never keeps the breaker where it is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 State = Literal["closed", "open", "half_open"]
 
+_MOST_DOUBLINGS = 30
 _SLICES = 10
 """Into how many parts the time window is cut; the oldest leaves as a whole."""
 
@@ -118,8 +119,13 @@ class CircuitBreaker:
         """Which stretch of its life it is in. Take it before a call and report with it."""
         return self._generation
 
-    def admits(self, now: float) -> bool:
-        """Whether the server may be asked now. In half-open, the one who hears yes is the probe."""
+    def admits(self, now: float, patience: float = 0.0) -> bool:
+        """Whether the server may be asked now. In half-open, the one who hears yes is the probe.
+
+        Args:
+            now: The time.
+            patience: How long a call may take, in seconds: a probe is not taken for lost before.
+        """
         if self._state == "closed":
             return True
         with self._lock:
@@ -129,7 +135,7 @@ class CircuitBreaker:
                 self._move("half_open")
             else:
                 self._generation += 1  # the probe before this one is lost; its report would come too late
-            self._next_probe = now + self._open_for
+            self._next_probe = now + max(self._open_for, patience)
             return True
 
     def retry_in(self, now: float) -> float:
@@ -162,7 +168,7 @@ class CircuitBreaker:
                 self._open(now)
             elif self._state == "closed":
                 self._count(now, failed=True, slow=False)
-                if self._in_a_row >= self._failures:
+                if self._state == "closed" and self._in_a_row >= self._failures:
                     self._open(now)
 
     def force_open(self) -> None:
@@ -200,7 +206,7 @@ class CircuitBreaker:
         )
 
     def _open(self, now: float) -> None:
-        stay = min(self._open_for * 2.0**self._opened, self._max_open_for)
+        stay = min(self._open_for * 2.0 ** min(self._opened, _MOST_DOUBLINGS), self._max_open_for)
         self._opened += 1
         self._next_probe = now + stay * (1 + self._jitter() / 5)
         self._move("open")

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from .algorithms import CHARGE, PEEK, TAKE, UP_TO
+from .algorithms import CHARGE, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend
 from .policies import TokenBucket
 
@@ -57,6 +57,8 @@ class Fallback:
             remaining, reset_us = cast("Answer", self._place.ask(PEEK, key, 0))[1::2]
             return 0, remaining, _NO_SHARE_US, reset_us
         answer = cast("Answer", self._place.ask(op, key, cost))
+        if op in {REFUND, RESET} and key in self._owed:
+            self._owed[key] = max(self._owed[key] - cost, 0) if op == REFUND else 0
         if answer[0] and (key in self._owed or len(self._owed) < _MAX_KEYS):
             self._owed[key] = self._owed.get(key, 0) + answer[0]
         return answer
@@ -64,12 +66,11 @@ class Fallback:
     def take_owed(self) -> dict[Key, int]:
         """What the store is to be told, by key; it is owed no more."""
         owed, self._owed = self._owed, {}
-        return owed
+        return {key: units for key, units in owed.items() if units}
 
-    def owe(self, units: dict[Key, int]) -> None:
-        """The store could not be told after all."""
-        for key, more in units.items():
-            self._owed[key] = self._owed.get(key, 0) + more
+    def owe(self, key: Key, units: int) -> None:
+        """The store was not told after all."""
+        self._owed[key] = self._owed.get(key, 0) + units
 
 
 def scaled(policy: Policy, share: float) -> Policy | None:

@@ -10,7 +10,7 @@ from . import override
 from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
-from .errors import BackendError, BackendUnavailable, PolicyError
+from .errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen, PolicyError
 from .fallback import Fallback
 from .keys import checked_name, key_bytes
 from .policies import Policy, parse_policies
@@ -30,6 +30,7 @@ Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 # The constructor of a named tuple takes three times as long.
 _new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _CHUNK = 2_000
+_PIECE = 100
 _CLOSED_RETRY_S = 1.0
 """What a refusal without the store tells to wait: there is nothing to compute it from."""
 
@@ -85,7 +86,7 @@ class Limiter:
         self._limit = self.policy.limit
         self._source = self.backend.source
         self._ask, self._ask_many, self._decided_without = self.backend.place(name, self.policy, group)
-        self._line = Line(self.try_acquire, self._refusal)
+        self._line = Line(self.try_acquire, self._too_late, self._refusal)
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
@@ -108,6 +109,8 @@ class Limiter:
         """
         if type(cost) is not int or not 0 <= cost <= self._limit:
             self._check_cost(cost)
+        if failure is not None:
+            _checked_failure(failure)
         if override.forced is not None:
             return self._forced(key, cost, override.forced)
         try:
@@ -139,6 +142,8 @@ class Limiter:
             PolicyError, TypeError, ValueError, BackendError: As `try_acquire`.
         """
         self._check_cost(cost)
+        if failure is not None:
+            _checked_failure(failure)
         return Acquisition(self._line, key, cost, timeout, failure)
 
     async def try_acquire_many(
@@ -158,6 +163,8 @@ class Limiter:
         """
         keys: list[Key] = []
         costs: list[int] = []
+        if failure is not None:
+            _checked_failure(failure)
         if isinstance(items, str | bytes):
             raise TypeError(f"items must be several keys, or pairs of a key and a cost, not one {type(items).__name__}")
         for item in items:
@@ -268,7 +275,7 @@ class Limiter:
         self, op: int, key: Key, cost: int, error: BackendUnavailable, failure: Failure | None = None
     ) -> Decision:
         """What the failure policy says."""
-        chosen = self._failure if failure is None else _checked_failure(failure)
+        chosen = failure or self._failure
         if chosen == "local":
             if self._fallback is None:
                 self._fallback = Fallback(self.policy, self._share)
@@ -288,18 +295,37 @@ class Limiter:
             self._settling = asyncio.get_running_loop().create_task(self._settle(fallback), name="aiolimit settle")
 
     async def _settle(self, fallback: Fallback) -> None:
-        owed = fallback.take_owed()
+        """Charge to the store what was admitted without it: in pieces, and nothing that was sent a second time."""
+        owed = list(fallback.take_owed().items())
         try:
-            answers = self._ask_many(CHARGE, list(owed), list(owed.values()))
-            if not isinstance(answers, list):
-                answers = await answers
-            fallback.owe(
-                {key: owed[key] for key, answer in zip(owed, answers, strict=True) if isinstance(answer, Exception)}
-            )
-        except BackendError:
-            fallback.owe(owed)
+            while owed:
+                piece, owed = owed[:_PIECE], owed[_PIECE:]
+                told = await asyncio.gather(*[self._tell_store(key, units) for key, units in piece])
+                for (key, units), is_told in zip(piece, told, strict=True):
+                    if not is_told:
+                        fallback.owe(key, units)
+                if not all(told):
+                    return
         finally:
+            for key, units in owed:
+                fallback.owe(key, units)
             self._settling = None
+
+    async def _tell_store(self, key: Key, units: int) -> bool:
+        """Charge what one key owes. Gives whether that is done with: False when it certainly was not sent."""
+        try:
+            answer = self._ask(CHARGE, key, units)
+            if not isinstance(answer, tuple):
+                await answer
+        except (CircuitOpen, BackendOverloaded):
+            return False
+        except BackendError:
+            pass  # it may have been charged, or never can be
+        return True
+
+    def _too_late(self, key: Key, cost: int, failure: Failure | None) -> Decision:
+        """What the failure policy says when the store did not answer within a caller's own timeout."""
+        return self._without_store(TAKE, key, cost, BackendTimeout("no answer within the timeout"), failure)
 
     def _forced(self, key: Key, cost: int, answer: bool) -> Decision:  # noqa: FBT001  (it is the answer)
         """What the switch over all limiters says."""

@@ -33,15 +33,18 @@ class Line:
 
     Args:
         ask: Decides now, for a key, a cost and ``failure``.
+        too_late: Decides for one whose question was not answered in its time: by the failure policy.
         refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
     """
 
     def __init__(
         self,
         ask: Callable[..., Coroutine[None, None, Decision]],
+        too_late: Callable[[Key, int, Failure | None], Decision],
         refusal: Callable[[Key, int, float], Decision],
     ) -> None:
         self.ask = ask
+        self.too_late = too_late
         self.refusal = refusal
         self._turns: dict[tuple[asyncio.AbstractEventLoop, bytes], _Turn] = {}
 
@@ -87,7 +90,7 @@ class Acquisition:
         self._key = key
         self._place = key_bytes(key)
         self._cost = cost
-        self._failure = failure
+        self._failure: Failure | None = failure
         self._timeout = None if timeout == math.inf else timeout
 
     def __await__(self) -> Generator[None, None, Decision]:
@@ -99,15 +102,21 @@ class Acquisition:
     async def __aexit__(self, *error: object) -> None:
         """Nothing to give back: what a rate limit charged stays charged."""
 
+    async def _decision(self, deadline: float | None) -> Decision:
+        try:
+            # With no time to wait there still is time to ask.
+            async with asyncio.timeout_at(deadline if self._timeout else None):
+                return await self._line.ask(self._key, self._cost, failure=self._failure)
+        except TimeoutError:
+            return self._line.too_late(self._key, self._cost, self._failure)
+
     async def _acquire(self) -> Decision:
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout is None else loop.time() + self._timeout
         try:
             async with self._line.turn(self._place, deadline):
                 while True:
-                    # With no time to wait there still is time to ask.
-                    async with asyncio.timeout_at(deadline if self._timeout else None):
-                        decision = await self._line.ask(self._key, self._cost, failure=self._failure)
+                    decision = await self._decision(deadline)
                     if decision.allowed:
                         return decision
                     wait = decision.retry_after

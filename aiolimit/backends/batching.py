@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 MAX_KEYS_PER_CALL = 250
 """The most keys in one script call. More would gain nothing and hold the server up for longer (see `benchmarks/`)."""
-_LATE_LOOP = 0.02
-"""A timer this many seconds late means that the event loop was held up."""
-_LATE_GRACE = 0.005
-"""How long a loop that was held up may take to hand out what has arrived, in seconds."""
+_TURNS_FOR_REPLIES = 3
+"""How many turns of the loop a reply needs from the socket to its caller, with one to spare."""
+_PROBE_SLACK = 0.05
+"""What a probe may take beyond the deadline, in seconds, before it is taken for lost."""
 
 
 class Hub:
@@ -95,7 +95,6 @@ class Hub:
         self._expiries: list[tuple[float, int, Batch, int]] = []  # a heap; the number keeps equal times apart
         self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._was_late = False
         self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
         self._context = contextvars.Context()  # of its own, so that no caller's lives on in a timer
 
@@ -180,7 +179,7 @@ class Hub:
 
     def _check(self) -> None:
         """Turn a question away that must not, or need not, wait."""
-        if not self.breaker.admits(time.monotonic()):
+        if not self.breaker.admits(time.monotonic(), self.deadline + _PROBE_SLACK):
             self.stats.not_asked += 1
             raise CircuitOpen("not asked: the circuit breaker is open")
         if self._waiting >= self._backlog:
@@ -226,11 +225,15 @@ class Hub:
 
     def wake_lane(self) -> None:
         """See to it that somebody serves the queue: an idle lane, or one more if none is being opened."""
-        if not self._queue or any(lane.wake() for lane in self._lanes):
+        if not self._queue or self.wake_connected_lane() or any(lane.wake() for lane in self._lanes):
             return
         self._lanes = [lane for lane in self._lanes if not lane.ended]
         if len(self._lanes) < self._max_lanes and not any(lane.is_opening for lane in self._lanes):
             self._lanes.append(self._open_lane(self))
+
+    def wake_connected_lane(self) -> bool:
+        """Wake an idle lane that has a connection. Gives whether there was one."""
+        return any(lane.is_connected and lane.wake() for lane in self._lanes)
 
     def has_other_connection(self, than: Lane) -> bool:
         """Whether another lane can serve the queue."""
@@ -250,18 +253,19 @@ class Hub:
                 self._timer.cancel()
             self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
 
-    def _expire(self) -> None:
+    def _expire(self, turns: int = _TURNS_FOR_REPLIES) -> None:
+        """A deadline has come. What has arrived goes first: a loop that was held up is not a server that was slow."""
+        if turns:
+            self.loop.call_soon(self._expire, turns - 1, context=self._context)
+        else:
+            self.expire_due()
+
+    def expire_due(self) -> None:
         """End the wait of those whose deadline has come; drop the connection of a batch whose last one it was."""
-        assert self._timer is not None
-        late = self.loop.time() - self._timer.when()
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         now = self.loop.time()
-        if late > _LATE_LOOP and not self._was_late:
-            # The loop was held up, and not the server: what has arrived meanwhile comes first.
-            self._was_late = True
-            self._timer = self.loop.call_later(_LATE_GRACE, self._expire, context=self._context)
-            return
-        self._was_late = False
         while self._expiries:
             deadline, _, batch, upto = self._expiries[0]
             if deadline > now:

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 _STARVED_RETRY = 0.005
 """Seconds between two looks at a pool that has no connection free."""
+_LATE_LOOP = 0.05
+"""An attempt that ends so many seconds after its deadline was held up by this event loop, and not by the server."""
 _TURNS_FOR_OTHERS = 4
 """How many turns of the loop a waiter of redis-py's blocking pool needs to take what was given back."""
 
@@ -126,6 +128,7 @@ class Lane:
                 if self._connector.only_one:
                     await self._give_back()
             elif self._hub.has_other_connection(self):
+                self._hub.wake_connected_lane()
                 break
             elif self._hub.starved:
                 await asyncio.sleep(_STARVED_RETRY)
@@ -152,6 +155,7 @@ class Lane:
         hub = self._hub
         self.is_opening = True
         generation = hub.breaker.generation
+        start = hub.loop.time()
         try:
             async with asyncio.timeout(hub.deadline):
                 self._connection = await self._connector.connect()
@@ -160,10 +164,13 @@ class Lane:
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
-            if not isinstance(failure, BackendTimeout):  # their own deadlines end the wait of those who asked in time
+            if isinstance(failure, BackendTimeout):
+                hub.expire_due()  # who asked meanwhile gets another attempt
+            else:
                 for batch in hub.take():
                     batch.fail(partial(translate, error))
-            self._report(generation, failure)
+            if hub.loop.time() - start < hub.deadline + _LATE_LOOP:
+                self._report(generation, failure)
             return None
         finally:
             self.is_opening = False
@@ -231,7 +238,9 @@ class Lane:
         await connection.send_packed_command(pack_calls(batches, with_text), check_health=False)
         for batch in batches:
             try:
-                reply: object = await connection.read_response(disable_decoding=True)
+                reply = cast("object", await connection.read_response(disable_decoding=True))
+            except ValueError as error:  # redis-py's own parser, where the other side does not speak the protocol
+                raise redis_errors.InvalidResponse(str(error)) from error
             except redis_errors.NoScriptError:
                 missing.append(batch)
             except redis_errors.ReadOnlyError:
@@ -241,11 +250,12 @@ class Lane:
                     self._refusal = translate(error)
                 batch.fail(partial(translate, error))
             else:
-                if not isinstance(reply, list) or len(reply) != 4 * len(batch.keys):
+                answers = cast("list[int]", reply) if isinstance(reply, list) else []
+                if len(answers) != 4 * len(batch.keys):
                     raise redis_errors.InvalidResponse(
                         f"{len(batch.keys)} questions were not answered by {reply!r:.40}"
                     )
-                batch.settle(cast("list[int]", reply))
+                batch.settle(answers)
         return missing
 
     async def _disconnect(self) -> None:

@@ -108,6 +108,7 @@ class RedisBackend:
         self.breaker = breaker or CircuitBreaker()
         """Whether the server is asked; look at its ``state``, or ``force_open``, ``disable`` and ``reset`` it."""
         self.breaker.on_transition = self._breaker_moved
+        self._failed_listeners: list[Listener] = []
         self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
         self._pools = client if isinstance(client, Pools) else pools_of_client(client, max_connections)
         # Of the application's own pool, one connection at least is left to the application.
@@ -224,7 +225,9 @@ class RedisBackend:
             try:
                 listener(event)
             except Exception:  # noqa: BLE001  (an observer's mistake must not become the caller's)
-                _log.exception("a listener failed")
+                if listener not in self._failed_listeners:
+                    self._failed_listeners.append(listener)
+                    _log.exception("a listener failed; this is said once")
 
     def hub(self) -> Hub:
         """What this event loop holds of the server."""

@@ -63,7 +63,13 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
     ),
     ((redis_errors.TimeoutError, TimeoutError), (), BackendTimeout, "the server did not answer in time ({})"),
     (
-        (redis_errors.ReadOnlyError, redis_errors.OutOfMemoryError, redis_errors.MasterDownError),
+        (
+            redis_errors.ReadOnlyError,
+            redis_errors.OutOfMemoryError,
+            redis_errors.MasterDownError,
+            redis_errors.ClusterDownError,
+            redis_errors.TryAgainError,
+        ),
         ("BUSY ", "LOADING", "MASTERDOWN", "READONLY", "OOM ", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MISCONF"),
         BackendUnavailable,
         "the server cannot decide now ({})",
@@ -71,7 +77,7 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
     ((redis_errors.ResponseError,), (), BackendError, "the server refused the script ({})"),
     # Redis-py lets runtime and attribute errors out of a transport that is going down.
     (
-        (redis_errors.RedisError, OSError, EOFError, RuntimeError, AttributeError),
+        (redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError, RuntimeError, AttributeError),
         (),
         BackendUnavailable,
         "the server is not available ({})",

@@ -79,7 +79,9 @@ class FaultProxy:
         return self
 
     def stop(self) -> None:
-        """Reset what is open and listen no more."""
+        """Reset what is open and listen no more. Stopping twice does no harm."""
+        if self._loop.is_closed():
+            return
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..integration.conftest import backend_of, clean_loop, policy, wire
+from ..integration.conftest import backend_of, clean_loop, policy, small_heap, wire
 
-__all__ = ["backend_of", "clean_loop", "policy", "wire"]
+__all__ = ["backend_of", "clean_loop", "policy", "small_heap", "wire"]
