@@ -75,6 +75,8 @@ class CircuitBreaker:
         for name, rate in (("failure_rate", failure_rate), ("slow_rate", slow_rate)):
             if rate is not None and not 0 < rate <= 1:
                 raise ValueError(f"{name} must be more than 0 and at most 1, or None, not {rate!r}")
+        if slow_after is not None and not 0 < slow_after < math.inf:
+            raise ValueError(f"slow_after must be a number of seconds, more than 0, or None, not {slow_after!r}")
         if (slow_rate is None) != (slow_after is None):
             raise ValueError("slow_rate and slow_after go together: give both or neither")
         self._failures = failures
