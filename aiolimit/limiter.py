@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -29,6 +30,8 @@ Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 
 # The constructor of a named tuple takes three times as long.
 _new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+_log = logging.getLogger(__name__)
+
 _CHUNK = 2_000
 _PIECE = 100
 _CLOSED_RETRY_S = 1.0
@@ -276,6 +279,7 @@ class Limiter:
     ) -> Decision:
         """What the failure policy says."""
         chosen = failure or self._failure
+        _log.debug("%s, so the failure policy decides: %s", error, chosen)
         if chosen == "local":
             if self._fallback is None:
                 self._fallback = Fallback(self.policy, self._share)

@@ -17,6 +17,7 @@ What must hold:
 from __future__ import annotations
 
 import contextvars
+import logging
 import time
 from collections import deque
 from heapq import heappop, heappush
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 MAX_KEYS_PER_CALL = 250
 """The most keys in one script call. More would gain nothing and hold the server up for longer (see `benchmarks/`)."""
+_log = logging.getLogger(__name__)
+
 _TURNS_FOR_REPLIES = 3
 """How many turns of the loop a reply needs from the socket to its caller, with one to spare."""
 _PROBE_SLACK = 0.05
@@ -181,6 +184,7 @@ class Hub:
         """Turn a question away that must not, or need not, wait."""
         if not self.breaker.admits(time.monotonic(), self.deadline + _PROBE_SLACK):
             self.stats.not_asked += 1
+            _log.debug("the circuit breaker is %s: not asked", self.breaker.state)
             raise CircuitOpen("not asked: the circuit breaker is open")
         if self._waiting >= self._backlog:
             self.stats.overloads += 1
@@ -221,6 +225,7 @@ class Hub:
         for batch in self._new:
             self._mark(batch, deadline)
         self._new.clear()
+        _log.debug("%d waiting to be sent", self._waiting)
         self.wake_lane()
 
     def wake_lane(self) -> None:
@@ -272,6 +277,7 @@ class Hub:
                 self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
                 return
             heappop(self._expiries)
+            _log.debug("the deadline of %d has come", upto)
             batch.fail(self._too_late, upto)
             if batch.lane is not None and upto == batch.marked:
                 batch.lane.drop()

@@ -89,6 +89,7 @@ class Lane:
     def drop(self) -> None:
         """Give up the call in flight and its connection: its answers come too late for everyone."""
         if not self._dropped:
+            _log.debug("giving the connection up: nobody waits for its answers any more")
             self._dropped = True
             self._task.cancel()
 
@@ -161,6 +162,7 @@ class Lane:
                 self._connection = await self._connector.connect()
         except Exception as error:  # noqa: BLE001  (whatever ends the attempt is the answer to those who wait)
             failure = translate(error)
+            _log.debug("not connected: %s", failure)
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
@@ -174,6 +176,7 @@ class Lane:
             return None
         finally:
             self.is_opening = False
+        _log.debug("connected to %s", hub.server)
         hub.starved = False
         hub.stats.connections += 1
         return self._connection
@@ -216,6 +219,7 @@ class Lane:
             seconds = time.monotonic() - start
             if heard:
                 self._report(generation, failure, seconds)
+            _log.debug("done, %s", failure or f"{decisions} answered")
             hub.tell(Exchanged(hub.server, decisions, len(batches), seconds, failure))
 
     def _report(self, generation: int, failure: BackendError | None, seconds: float = 0.0) -> None:
@@ -235,6 +239,11 @@ class Lane:
     ) -> list[Batch]:
         """One write and its replies. Gives the batches whose script the server does not know."""
         missing: list[Batch] = []
+        if _log.isEnabledFor(logging.DEBUG):
+            calls = [
+                f"{'EVAL' if b in with_text else 'EVALSHA'} {b.kind.script.name} of {len(b.keys)}" for b in batches
+            ]
+            _log.debug("sending %s", ", ".join(calls))
         await connection.send_packed_command(pack_calls(batches, with_text), check_health=False)
         for batch in batches:
             try:
@@ -242,6 +251,7 @@ class Lane:
             except ValueError as error:  # redis-py's own parser, where the other side does not speak the protocol
                 raise redis_errors.InvalidResponse(str(error)) from error
             except redis_errors.NoScriptError:
+                _log.debug("the server does not know %s", batch.kind.script.name)
                 missing.append(batch)
             except redis_errors.ReadOnlyError:
                 raise
