@@ -7,6 +7,7 @@ from .breaker import CircuitBreaker
 from .decision import Decision
 from .errors import (
     AiolimitError,
+    BackendClosed,
     BackendError,
     BackendOverloaded,
     BackendTimeout,
@@ -20,6 +21,7 @@ from .policies import FixedWindow, SlidingLog, SlidingWindow, TokenBucket
 
 __all__ = [
     "AiolimitError",
+    "BackendClosed",
     "BackendError",
     "BackendOverloaded",
     "BackendTimeout",

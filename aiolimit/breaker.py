@@ -39,7 +39,7 @@ class CircuitBreaker:
         failures: Opens after this many failures in a row.
         open_for: Seconds until the first probe. Each failed probe doubles it, and up to a fifth is added at random, so
             that processes do not probe in step.
-        max_open_for: The longest time between two probes, in seconds.
+        max_open_for: The longest time between two probes, in seconds; ``open_for`` where that is longer.
         failure_rate: Opens when at least this share of the calls in ``window`` failed; None for never.
         slow_rate: Opens when at least this share of the calls in ``window`` was slow; None for never.
         slow_after: How many seconds make a call slow; needed with ``slow_rate``.

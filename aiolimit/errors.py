@@ -8,6 +8,7 @@
     └── BackendError         the store answered with an error that only a person can mend
         └── BackendUnavailable   the store did not answer: an outage, not a mistake
             ├── BackendTimeout      no answer within the deadline (also a TimeoutError)
+            ├── BackendClosed       closed before the answer came
             ├── CircuitOpen         not asked: the circuit breaker is open
             └── BackendOverloaded   this process asked for more than it may have waiting
 
@@ -56,6 +57,10 @@ class BackendUnavailable(BackendError):
 
 class BackendTimeout(BackendUnavailable, TimeoutError):
     """The store gave no answer within the deadline."""
+
+
+class BackendClosed(BackendUnavailable):
+    """The backend was closed before the answer came."""
 
 
 class CircuitOpen(BackendUnavailable):

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from .algorithms import CHARGE, PEEK, REFUND, RESET, TAKE, UP_TO
+from .algorithms import CHARGE, PEEK, TAKE, UP_TO
 from .backends import MemoryBackend
 from .policies import TokenBucket
 
@@ -57,16 +57,19 @@ class Fallback:
             remaining, reset_us = cast("Answer", self._place.ask(PEEK, key, 0))[1::2]
             return 0, remaining, _NO_SHARE_US, reset_us
         answer = cast("Answer", self._place.ask(op, key, cost))
-        if op in {REFUND, RESET} and key in self._owed:
-            self._owed[key] = max(self._owed[key] - cost, 0) if op == REFUND else 0
         if answer[0] and (key in self._owed or len(self._owed) < _MAX_KEYS):
             self._owed[key] = self._owed.get(key, 0) + answer[0]
         return answer
 
     def take_owed(self) -> dict[Key, int]:
-        """What the store is to be told, by key; it is owed no more."""
+        """What the store is to be told, by key, as far as it still counts; it is owed no more."""
         owed, self._owed = self._owed, {}
-        return {key: units for key, units in owed.items() if units}
+        still = {key: min(units, self._in_use(key)) for key, units in owed.items()}
+        return {key: units for key, units in still.items() if units}
+
+    def _in_use(self, key: Key) -> int:
+        assert self._place is not None
+        return self._limit - cast("Answer", self._place.ask(PEEK, key, 0))[1]
 
     def owe(self, key: Key, units: int) -> None:
         """The store was not told after all."""

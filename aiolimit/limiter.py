@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from . import override
 from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
 from .backends import MemoryBackend, RedisBackend
 from .decision import Decision
-from .errors import BackendError, BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen, PolicyError
+from .errors import BackendClosed, BackendError, BackendOverloaded, BackendUnavailable, CircuitOpen, PolicyError
 from .fallback import Fallback
 from .keys import checked_name, key_bytes
 from .policies import Policy, parse_policies
 from .waiting import Acquisition, Line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Self
 
     from .algorithms import Answer
@@ -89,7 +90,7 @@ class Limiter:
         self._limit = self.policy.limit
         self._source = self.backend.source
         self._ask, self._ask_many, self._decided_without = self.backend.place(name, self.policy, group)
-        self._line = Line(self.try_acquire, self._too_late, self._refusal)
+        self._line = Line(self.try_acquire, self._refusal)
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
@@ -168,11 +169,11 @@ class Limiter:
         costs: list[int] = []
         if failure is not None:
             _checked_failure(failure)
-        if isinstance(items, str | bytes):
+        if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise TypeError(f"items must be several keys, or pairs of a key and a cost, not one {type(items).__name__}")
         for item in items:
             if isinstance(item, tuple) and len(item) != 2:
-                raise ValueError(f"each of items must be a key or a pair of a key and its cost, not {len(item)} values")
+                raise ValueError(f"each item must be a key or a tuple of a key and its cost, not {len(item)} values")
             key, cost = item if isinstance(item, tuple) else (item, 1)
             self._check_cost(cost)
             keys.append(key)
@@ -310,6 +311,8 @@ class Limiter:
                         fallback.owe(key, units)
                 if not all(told):
                     return
+        except BackendClosed:
+            return  # whoever closes it wants nothing more of it
         finally:
             for key, units in owed:
                 fallback.owe(key, units)
@@ -323,13 +326,11 @@ class Limiter:
                 await answer
         except (CircuitOpen, BackendOverloaded):
             return False
+        except BackendClosed:
+            raise
         except BackendError:
             pass  # it may have been charged, or never can be
         return True
-
-    def _too_late(self, key: Key, cost: int, failure: Failure | None) -> Decision:
-        """What the failure policy says when the store did not answer within a caller's own timeout."""
-        return self._without_store(TAKE, key, cost, BackendTimeout("no answer within the timeout"), failure)
 
     def _forced(self, key: Key, cost: int, answer: bool) -> Decision:  # noqa: FBT001  (it is the answer)
         """What the switch over all limiters says."""

@@ -189,8 +189,8 @@ _SHAPE = re.compile(
 )
 _KINDS: dict[str, type[_Window]] = {"fixed": FixedWindow, "sliding": SlidingWindow, "log": SlidingLog}
 _HINT = (
-    "write N/[k]unit [burst B] [fixed|sliding|log], as in '100/minute burst 20' or '1000/h sliding'; "
-    "units: ms, s, m (minute), h, d"
+    "write N/[k]unit [burst B] or N/[k]unit fixed|sliding|log, as in '100/minute burst 20' or '1000/h sliding'; "
+    "units: ms, s, m (minute), h, d; no commas in numbers"
 )
 
 

@@ -33,18 +33,15 @@ class Line:
 
     Args:
         ask: Decides now, for a key, a cost and ``failure``.
-        too_late: Decides for one whose question was not answered in its time: by the failure policy.
         refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
     """
 
     def __init__(
         self,
         ask: Callable[..., Coroutine[None, None, Decision]],
-        too_late: Callable[[Key, int, Failure | None], Decision],
         refusal: Callable[[Key, int, float], Decision],
     ) -> None:
         self.ask = ask
-        self.too_late = too_late
         self.refusal = refusal
         self._turns: dict[tuple[asyncio.AbstractEventLoop, bytes], _Turn] = {}
 
@@ -93,6 +90,10 @@ class Acquisition:
         self._failure: Failure | None = failure
         self._timeout = None if timeout == math.inf else timeout
 
+    def __bool__(self) -> bool:
+        """Refuse: it is not the decision yet."""
+        raise TypeError("await limiter.acquire(...), or enter it with 'async with', before you ask what it says")
+
     def __await__(self) -> Generator[None, None, Decision]:
         return self._acquire().__await__()
 
@@ -102,21 +103,15 @@ class Acquisition:
     async def __aexit__(self, *error: object) -> None:
         """Nothing to give back: what a rate limit charged stays charged."""
 
-    async def _decision(self, deadline: float | None) -> Decision:
-        try:
-            # With no time to wait there still is time to ask.
-            async with asyncio.timeout_at(deadline if self._timeout else None):
-                return await self._line.ask(self._key, self._cost, failure=self._failure)
-        except TimeoutError:
-            return self._line.too_late(self._key, self._cost, self._failure)
-
     async def _acquire(self) -> Decision:
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout is None else loop.time() + self._timeout
         try:
             async with self._line.turn(self._place, deadline):
                 while True:
-                    decision = await self._decision(deadline)
+                    # With no time to wait there still is time to ask.
+                    async with asyncio.timeout_at(deadline if self._timeout else None):
+                        decision = await self._line.ask(self._key, self._cost, failure=self._failure)
                     if decision.allowed:
                         return decision
                     wait = decision.retry_after

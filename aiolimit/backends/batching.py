@@ -23,7 +23,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from ..errors import BackendOverloaded, BackendTimeout, BackendUnavailable, CircuitOpen
+from ..errors import BackendClosed, BackendOverloaded, BackendTimeout, CircuitOpen
 from ..events import DecidedWithout
 from .batch import Batch
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..algorithms import Answer
     from ..breaker import CircuitBreaker
     from ..decision import Source
-    from ..errors import BackendError
+    from ..errors import BackendError, BackendUnavailable
     from ..events import Listener
     from .batch import Kind
     from .lane import Lane
@@ -310,9 +310,9 @@ def _circuit_open() -> CircuitOpen:
     return CircuitOpen("given up before it was sent: the circuit breaker opened")
 
 
-def closed() -> BackendUnavailable:
+def closed() -> BackendClosed:
     """What a caller hears whose backend was closed before its answer came."""
-    return BackendUnavailable("the backend was closed before the answer came")
+    return BackendClosed("the backend was closed before the answer came")
 
 
 def given_up() -> BackendTimeout:

@@ -108,6 +108,8 @@ class RedisBackend:
         self.breaker = breaker or CircuitBreaker()
         """Whether the server is asked; look at its ``state``, or ``force_open``, ``disable`` and ``reset`` it."""
         self.breaker.on_transition = self._breaker_moved
+        if listeners is not None and not (isinstance(listeners, list | tuple) and all(map(callable, listeners))):
+            raise TypeError(f"listeners must be a list of callables that take an event, not {listeners!r}")
         self._failed_listeners: list[Listener] = []
         self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
         self._pools = client if isinstance(client, Pools) else pools_of_client(client, max_connections)

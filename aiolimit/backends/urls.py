@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import MaxConnectionsError
+from redis.exceptions import MaxConnectionsError, RedisError
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,7 +101,7 @@ def pools_of_url(url: str, max_connections: int) -> Pools:
         unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         what = f"unknown option {unknown[1]!r}" if unknown else str(error)
         raise ValueError(f"cannot use the URL {redacted(url)!r}: {what}") from None
-    except ValueError as error:
+    except (ValueError, RedisError) as error:
         raise ValueError(f"cannot use the URL {redacted(url)!r}: {error}") from None
     return Pools(make, most, redacted(url))
 

@@ -18,7 +18,7 @@ from ..integration.conftest import BackendOf
 from ..support.proxy import FaultProxy
 from ..support.servers import Server
 
-KILLS = 300
+KILLS = 1000
 LONG = 3650 * 86_400.0  # so that hardly a unit comes back meanwhile
 
 

@@ -60,8 +60,6 @@ OUTAGES: list[tuple[Exception, str]] = [
     (AttributeError("'NoneType' object has no attribute 'write'"), "NoneType"),
     # Something that is not Redis.
     (redis_errors.InvalidResponse("Protocol Error: b'HTTP/1.1 400 Bad Request'"), "Protocol Error"),
-    (ValueError("invalid literal for int() with base 10: b'abc'"), "invalid literal"),
-    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start"),
 ]
 MISTAKES: list[tuple[Exception, str]] = [
     (redis_errors.AuthenticationError("invalid username-password pair or user is disabled."), "user:password@"),
@@ -200,6 +198,20 @@ def _rows(errors: list[Exception]) -> list[Any]:
 async def test_an_outage_counts_and_opens_the_breaker(error: Exception, where: Where) -> None:
     """Five in a row, each decided by the failure policy; the sixth is not asked."""
     outcome = await ask(error, where, breaker=CircuitBreaker(failures=5, open_for=60))
+    assert outcome == Outcome("fail_closed", None, 5, "open")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("invalid literal for int() with base 10: b'abc'"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=name,
+)
+async def test_a_reply_that_is_no_redis_is_an_outage(error: Exception) -> None:
+    """The parser in Python stumbles over it with whatever error it happens to meet."""
+    outcome = await ask(error, "in a reply", breaker=CircuitBreaker(failures=5, open_for=60))
     assert outcome == Outcome("fail_closed", None, 5, "open")
 
 

@@ -175,7 +175,7 @@ class TestItems:
     @pytest.mark.parametrize("item", [("a",), ("a", 1, 2), ()])
     async def test_a_pair_is_two(self, item: Any) -> None:
         """A key and its cost."""
-        with pytest.raises(ValueError, match="each of items must be a key or a pair"):
+        with pytest.raises(ValueError, match="each item must be a key or a tuple"):
             await Limiter("10/h").try_acquire_many(["k", item])
 
     async def test_what_cannot_be_gone_through_is_a_type_error(self) -> None:

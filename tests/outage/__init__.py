@@ -1,0 +1,1 @@
+"""What callers see while the server is slow, wrong or gone, and after."""
