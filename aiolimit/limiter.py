@@ -90,7 +90,7 @@ class Limiter:
         self._limit = self.policy.limit
         self._source = self.backend.source
         self._ask, self._ask_many, self._decided_without = self.backend.place(name, self.policy, group)
-        self._line = Line(self.try_acquire, self._refusal)
+        self._line = Line()
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r} {self.policy} on {self.backend!r}>"
@@ -148,7 +148,9 @@ class Limiter:
         self._check_cost(cost)
         if failure is not None:
             _checked_failure(failure)
-        return Acquisition(self._line, key, cost, timeout, failure)
+        return Acquisition(
+            self._line, self.try_acquire, self._refusal, key=key, cost=cost, timeout=timeout, failure=failure
+        )
 
     async def try_acquire_many(
         self, items: Iterable[Key | tuple[Key, int]], *, failure: Failure | None = None

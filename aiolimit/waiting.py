@@ -29,20 +29,9 @@ class _Turn:
 
 
 class Line:
-    """The callers that wait, by event loop and key. Holds nothing when nobody does.
+    """The callers that wait, by event loop and key. Holds nothing when nobody does."""
 
-    Args:
-        ask: Decides now, for a key, a cost and ``failure``.
-        refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
-    """
-
-    def __init__(
-        self,
-        ask: Callable[..., Coroutine[None, None, Decision]],
-        refusal: Callable[[Key, int, float], Decision],
-    ) -> None:
-        self.ask = ask
-        self.refusal = refusal
+    def __init__(self) -> None:
         self._turns: dict[tuple[asyncio.AbstractEventLoop, bytes], _Turn] = {}
 
     def __len__(self) -> int:
@@ -74,16 +63,38 @@ class Line:
 
 
 class Acquisition:
-    """What `Limiter.acquire` gives: await it, or enter it with ``async with``. Good for one use."""
+    """What `Limiter.acquire` gives: await it, or enter it with ``async with``. Good for one use.
 
-    __slots__ = ("_cost", "_failure", "_key", "_line", "_place", "_timeout")
+    Args:
+        line: Who waits.
+        ask: Decides now, for a key, a cost and ``failure``.
+        refusal: Makes the refusal of one whose turn did not come, from a key, a cost and seconds to wait.
+        key: As for `Limiter.acquire`, and so are the rest.
+        cost: See there.
+        timeout: See there.
+        failure: See there.
+    """
 
-    def __init__(self, line: Line, key: Key, cost: int, timeout: float | None, failure: Failure | None = None) -> None:
+    __slots__ = ("_ask", "_cost", "_failure", "_key", "_line", "_place", "_refusal", "_timeout")
+
+    def __init__(
+        self,
+        line: Line,
+        ask: Callable[..., Coroutine[None, None, Decision]],
+        refusal: Callable[[Key, int, float], Decision],
+        *,
+        key: Key,
+        cost: int,
+        timeout: float | None,
+        failure: Failure | None,
+    ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
             raise TypeError(f"timeout must be seconds or None, not {timeout!r} ({type(timeout).__name__})")
         if timeout is not None and not timeout >= 0:  # so that NaN is refused, too
             raise ValueError(f"timeout must be 0 or more seconds, or None to wait as long as it takes, not {timeout!r}")
         self._line = line
+        self._ask = ask
+        self._refusal = refusal
         self._key = key
         self._place = key_bytes(key)
         self._cost = cost
@@ -111,7 +122,7 @@ class Acquisition:
                 while True:
                     # With no time to wait there still is time to ask.
                     async with asyncio.timeout_at(deadline if self._timeout else None):
-                        decision = await self._line.ask(self._key, self._cost, failure=self._failure)
+                        decision = await self._ask(self._key, self._cost, failure=self._failure)
                     if decision.allowed:
                         return decision
                     wait = decision.retry_after
@@ -122,5 +133,5 @@ class Acquisition:
                     await asyncio.sleep(wait)
         except TimeoutError:
             timeout = self._timeout or 0.0
-            decision = self._line.refusal(self._key, self._cost, timeout)
+            decision = self._refusal(self._key, self._cost, timeout)
             raise RateLimitExceeded(f"its turn did not come within {timeout} s", decision) from None

@@ -40,7 +40,7 @@ def kind(script: Script, head: tuple[bytes, ...]) -> Kind:
 class Batch:
     """Questions of one kind that travel in one script call, with the futures that await the answers."""
 
-    __slots__ = ("awaited", "costs", "futures", "keys", "kind", "lane", "marked", "whole")
+    __slots__ = ("awaited", "costs", "futures", "keys", "kind", "lane", "marked", "sent_at", "whole")
 
     def __init__(self, kind_: Kind) -> None:
         self.kind = kind_
@@ -55,6 +55,8 @@ class Batch:
         """How many of the questions have a deadline."""
         self.lane: Lane | None = None
         """Who has it on the wire."""
+        self.sent_at = 0.0
+        """Since when, in the loop's seconds."""
 
     def prune(self) -> bool:
         """Leave out the questions that nobody awaits any more. Gives whether anything is left to ask."""

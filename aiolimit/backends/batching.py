@@ -7,6 +7,8 @@ it, up to a cap. There is no timer on this way and no waiting for more to come.
 
 What must hold:
 
+- Who waits longer than the deadline hears so, and twice as long again only behind others of its own process while the
+  server is answering.
 - A future is the caller's alone. Cancelling it, or its deadline, touches no I/O, except that the last deadline of a
   batch on the wire drops the connection, since its answers are no longer of use to anyone.
 - A batch is sent once. If it was written and no answer came, its callers hear so; nobody sends it again.
@@ -18,9 +20,10 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import time
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from ..errors import BackendClosed, BackendOverloaded, BackendTimeout, CircuitOpen
@@ -46,6 +49,8 @@ _log = logging.getLogger(__name__)
 
 _TURNS_FOR_REPLIES = 3
 """How many turns of the loop a reply needs from the socket to its caller, with one to spare."""
+_MOST_PATIENCE = 2
+"""How many deadlines more a question may wait, at most, behind others of its process while the server is answering."""
 _PROBE_SLACK = 0.05
 """What a probe may take beyond the deadline, in seconds, before it is taken for lost."""
 
@@ -95,9 +100,11 @@ class Hub:
         self._new: list[Batch] = []
         self._waiting = 0
         self._turn_is_due = False
-        self._expiries: list[tuple[float, int, Batch, int]] = []  # a heap; the number keeps equal times apart
+        self._expiries: list[tuple[float, int, Batch, int, float]] = []  # a heap; the number keeps equal times apart
         self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
+        self.answered_at = -math.inf
+        """When the server last answered, in the loop's seconds."""
         self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
         self._context = contextvars.Context()  # of its own, so that no caller's lives on in a timer
 
@@ -197,7 +204,8 @@ class Hub:
         batch = Batch(kind)
         self._queue.append(batch)
         batch.marked = 1
-        self._expire_at(self.loop.time() + deadline, batch, 1)
+        due = self.loop.time() + deadline
+        self._expire_at(due, batch, 1, due)
         return batch
 
     def give_up_queue(self) -> None:
@@ -211,7 +219,7 @@ class Hub:
 
     def _next_batch(self, kind: Kind, full: Batch | None) -> Batch:
         if full is not None:
-            self._mark(full, self.loop.time() + self.deadline)
+            self._new.append(full)
         batch = self._open[kind] = Batch(kind)
         self._queue.append(batch)
         return batch
@@ -248,11 +256,11 @@ class Hub:
         size = len(batch.keys)
         if batch.marked < size:
             batch.marked = size
-            self._expire_at(deadline, batch, size)
+            self._expire_at(deadline, batch, size, deadline + _MOST_PATIENCE * self.deadline)
 
-    def _expire_at(self, deadline: float, batch: Batch, upto: int) -> None:
+    def _expire_at(self, deadline: float, batch: Batch, upto: int, latest: float) -> None:
         self._marks += 1
-        heappush(self._expiries, (deadline, self._marks, batch, upto))
+        heappush(self._expiries, (deadline, self._marks, batch, upto, latest))
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -272,15 +280,32 @@ class Hub:
             self._timer = None
         now = self.loop.time()
         while self._expiries:
-            deadline, _, batch, upto = self._expiries[0]
+            deadline, number, batch, upto, latest = self._expiries[0]
             if deadline > now:
                 self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
                 return
+            again = self._look_again_at(now, batch, latest)
+            if again > now:
+                heapreplace(self._expiries, (again, number, batch, upto, latest))
+                continue
             heappop(self._expiries)
+            if not batch.keys:
+                continue
             _log.debug("the deadline of %d has come", upto)
             batch.fail(self._too_late, upto)
             if batch.lane is not None and upto == batch.marked:
                 batch.lane.drop()
+
+    def _look_again_at(self, now: float, batch: Batch, latest: float) -> float:
+        """Until when to be patient with a batch whose deadline has come.
+
+        A server that is answering is not away. What waits behind thousands of others of this very process gets more
+        time then: to fail open because of one's own load would let through the most when there is the most.
+        """
+        if not batch.keys or now - self.answered_at > self.deadline / 2:
+            return now
+        turn = now + self.deadline / 4 if batch.lane is None else batch.sent_at + self.deadline
+        return min(turn, latest)
 
     def _too_late(self) -> BackendUnavailable:
         self.stats.timeouts += 1

@@ -34,6 +34,9 @@ _TURNS_FOR_OTHERS = 4
 """How many turns of the loop a waiter of redis-py's blocking pool needs to take what was given back."""
 
 
+_open_lanes: set[Lane] = set()
+
+
 class Connector(Protocol):
     """Where lanes get their connections from."""
 
@@ -64,6 +67,9 @@ class Lane:
         self.is_opening = False
         # A context of its own: the lane outlives the caller whose question started it.
         self._task = hub.loop.create_task(self._run(), name="aiolimit lane", context=contextvars.Context())
+        # Event loops hold on to tasks weakly: without this a lane could be collected in its sleep.
+        _open_lanes.add(self)
+        self._task.add_done_callback(lambda _: _open_lanes.discard(self))
 
     def __repr__(self) -> str:
         state = "ended" if self.ended else "opening" if self.is_opening else "idle" if self._idle else "busy"
@@ -124,6 +130,7 @@ class Lane:
             connection = await self._ready()
             if connection is not None:
                 batches = self._hub.take()
+                self._hub.wake_lane()  # what is left over is work for another
                 if batches:
                     await self._exchange(connection, batches)
                 if self._connector.only_one:
@@ -191,9 +198,9 @@ class Lane:
         failure: BackendError | None = None
         heard = True
         self._refusal = None
-        start = time.monotonic()
+        start, sent_at = time.monotonic(), hub.loop.time()
         for batch in batches:
-            batch.lane = self
+            batch.lane, batch.sent_at = self, sent_at
         try:
             missing = await self._round(connection, batches, ())
             while missing:
@@ -266,6 +273,7 @@ class Lane:
                         f"{len(batch.keys)} questions were not answered by {reply!r:.40}"
                     )
                 batch.settle(answers)
+                self._hub.answered_at = self._hub.loop.time()
         return missing
 
     async def _disconnect(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import threading
+import warnings
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ DEFAULT_LANES = 3
 _MAX_CONNECTIONS = 10_000
 _SCRIPTS = {name: load(name) for name in NAMES}  # now: reading files later would hold up the event loop
 
+_closing: set[asyncio.Task[None]] = set()
 _abandoned: list[object] = []  # what a forked child must neither use nor close
 
 
@@ -107,7 +109,7 @@ class RedisBackend:
             raise TypeError(f"breaker must be a CircuitBreaker, not {type(breaker).__name__}")
         self.breaker = breaker or CircuitBreaker()
         """Whether the server is asked; look at its ``state``, or ``force_open``, ``disable`` and ``reset`` it."""
-        self.breaker.on_transition = self._breaker_moved
+        self.breaker.on_transition = _weakly(self._breaker_moved)
         if listeners is not None and not (isinstance(listeners, list | tuple) and all(map(callable, listeners))):
             raise TypeError(f"listeners must be a list of callables that take an event, not {listeners!r}")
         self._failed_listeners: list[Listener] = []
@@ -175,6 +177,13 @@ class RedisBackend:
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self._pools.address} prefix={self._prefix!r} loops={len(self._hubs)}>"
+
+    def __del__(self) -> None:
+        """Close what an application forgot to close, and say so."""
+        for loop, (hub, connector) in self.__dict__.get("_hubs", {}).items():
+            if not loop.is_closed():
+                warnings.warn(f"unclosed {self!r}: await its aclose()", ResourceWarning, stacklevel=2, source=self)
+                loop.call_soon_threadsafe(_start_closing, hub, connector)
 
     def place(self, name: str, policy: Policy, group: Callable[[Key], Key] | None = None) -> Place:
         """Prepare to decide by this policy for the limiter of this name; no I/O."""
@@ -250,7 +259,7 @@ class RedisBackend:
             loop,
             lambda hub: Lane(hub, connector),
             breaker=self.breaker,
-            tell=self._tell,
+            tell=_weakly(self._tell),
             server=self._pools.address,
             stats=self.stats,
             lanes=self._lanes,
@@ -275,15 +284,36 @@ class RedisBackend:
             held = self._hubs.pop(asyncio.get_running_loop(), None)
             self._last_hub = None
         if held is not None:
-            hub, connector = held
-            await hub.aclose()
-            await connector.aclose()
+            await _close(*held)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
+
+
+def _start_closing(hub: Hub, connector: PoolConnector) -> None:
+    task = hub.loop.create_task(_close(hub, connector))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _close(hub: Hub, connector: PoolConnector) -> None:
+    await hub.aclose()
+    await connector.aclose()
+
+
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Call a method as long as its object is there: who is told of events must not keep the teller alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: object) -> None:
+        found = reference()
+        if found is not None:
+            found(*arguments)
+
+    return call
 
 
 def _check_count(what: str, value: object, most: int) -> None:
