@@ -46,18 +46,16 @@ class Limiter:
 
     Args:
         policy: A policy, or policy text such as ``"100/minute burst 20"``.
-        backend: Where the counts are kept: a `RedisBackend`, a `MemoryBackend`, or a URL that makes one. None keeps
-        them
-            in this process, in a backend of this limiter's own.
+        backend: Where the counts are kept: a `RedisBackend`, a `MemoryBackend`, or a URL that makes one. None
+            keeps them in this process, in a backend of this limiter's own.
         name: Separates the keys of limiters that share a backend. Limiters of one name and kind of policy share them.
         failure: What to decide when the store does not answer within the backend's deadline: ``"open"`` admits,
             ``"closed"`` refuses, ``"local"`` decides in this process at a ``share`` of the limit. The decision's
             ``source`` says so. Errors that waiting does not mend always raise.
         share: The part of the limit that is this process's under ``failure="local"``: one divided by the number of
             processes, if they should together stay within it.
-        group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys that
-        must
-            lie together.
+        group: Gives the text that decides where in the store a key lies; the key itself unless given. For keys
+            that must lie together.
 
     Raises:
         PolicyError: When the policy text cannot be read, or there is not exactly one policy.

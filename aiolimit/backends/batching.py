@@ -103,6 +103,7 @@ class Hub:
         self._expiries: list[tuple[float, int, Batch, int, float]] = []  # a heap; the number keeps equal times apart
         self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self.answered_at = -math.inf
         """When the server last answered, in the loop's seconds."""
         self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
@@ -261,10 +262,14 @@ class Hub:
     def _expire_at(self, deadline: float, batch: Batch, upto: int, latest: float) -> None:
         self._marks += 1
         heappush(self._expiries, (deadline, self._marks, batch, upto, latest))
-        if self._timer is None or deadline < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
+        if self._timer is None or deadline < self._timer_at:
+            self._set_timer(deadline)
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(when, self._expire, context=self._context)
+        self._timer_at = when  # uvloop's handles do not tell
 
     def _expire(self, turns: int = _TURNS_FOR_REPLIES) -> None:
         """A deadline has come. What has arrived goes first: a loop that was held up is not a server that was slow."""
@@ -282,7 +287,7 @@ class Hub:
         while self._expiries:
             deadline, number, batch, upto, latest = self._expiries[0]
             if deadline > now:
-                self._timer = self.loop.call_at(deadline, self._expire, context=self._context)
+                self._set_timer(deadline)
                 return
             again = self._look_again_at(now, batch, latest)
             if again > now:

@@ -60,17 +60,15 @@ class RedisBackend:
 
     Args:
         client: A ``redis.asyncio.Redis`` or ``ConnectionPool`` that the application already has. Its address,
-        credentials
-            and ``max_connections`` are used; its protocol, decoding, timeouts and retries change no answer, because
-            commands go straight to its connections. Use `from_url` when there is none.
+            credentials and ``max_connections`` are used; its protocol, decoding, timeouts and retries change no answer,
+            because commands go straight to its connections. Use `from_url` when there is none.
         deadline: Seconds from the question to the answer, at most, connecting included.
         breaker: When to stop asking a server that fails; `CircuitBreaker()` unless given.
         prefix: What every key starts with; no braces, at most 100 characters.
         max_connections: The most connections to the server for each event loop.
         shards: How many hash tags the keys are spread over, 1 to 16,384. Changing it forgets every count.
         hash_keys: Store a digest of every key, so that none can be read in the store.
-        max_backlog: How many questions may wait to be sent for each event loop; more raise `BackendOverloaded`.
-
+        max_backlog: How many questions may wait to be sent for each event loop; more are an overload.
         listeners: What is told of every event, see `aiolimit.events`; one `LogListener` unless given.
 
     Raises:
@@ -146,8 +144,7 @@ class RedisBackend:
 
         Args:
             url: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, ``unix:///path?db=0``, or the
-            same as
-                ``valkey://`` and ``valkeys://``. Options after ``?`` are those of redis-py's
+                same as ``valkey://`` and ``valkeys://``. Options after ``?`` are those of redis-py's
                 ``ConnectionPool.from_url``.
             deadline: As for the class, and so are the rest.
             breaker: See the class.

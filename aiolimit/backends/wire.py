@@ -74,7 +74,7 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[str, ...], type[Backe
         BackendUnavailable,
         "the server cannot decide now ({})",
     ),
-    ((redis_errors.ResponseError,), (), BackendError, "the server refused the script ({})"),
+    ((redis_errors.ResponseError,), (), BackendError, "the server refused ({})"),
     # Redis-py lets runtime and attribute errors out of a transport that is going down.
     (
         (redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError, RuntimeError, AttributeError),

@@ -88,17 +88,23 @@ local function whole_text(log, limit)
   return header(log, 0) .. units .. encode(log.at):rep(log.fresh)
 end
 
--- The start of a large one, with its first units unless they are many. Redis doubles a string that grows, so its first
--- length is the full one halved a few times: the last doubling then ends where the ring does.
+-- Redis doubles a string that grows. A large log begins at its full length halved a few times, and each write stops at
+-- the next of these lengths before it goes on with one slot: then the last doubling ends where the ring does.
+local function length_above(log, size)
+  local length = at_slot(log.capacity)
+  while length / 2 >= size do length = ceil(length / 2) end
+  return length
+end
+
+-- The start of a large one, with its first units unless they are many.
 local function started(log, limit)
   log.capacity = limit
-  local text, length = header(log, 0), at_slot(limit)
+  local text = header(log, 0)
   if log.fresh < PIECE then
     text = text .. encode(log.at):rep(log.fresh)
     log.fresh = 0
   end
-  while length / 2 >= max(#text, 256) do length = ceil(length / 2) end
-  return text .. ('\0'):rep(length - #text)
+  return text .. ('\0'):rep(length_above(log, max(#text, 256)) - #text)
 end
 
 local function move(log, from, to, count)
@@ -125,6 +131,10 @@ local function write_in_place(log)
   local to, left = (log.oldest + log.used) % log.capacity, log.fresh
   while left > 0 do
     local count = min(left, PIECE, log.capacity - to)
+    if count > 1 then
+      local room = length_above(log, at_slot(to) + 1) - at_slot(to)
+      count = max(min(count, (room - room % SLOT) / SLOT), 1)
+    end
     redis.call('SETRANGE', log.key, at_slot(to), count == PIECE and piece or slot:rep(count))
     to, left = (to + count) % log.capacity, left - count
   end

@@ -23,6 +23,11 @@ def breaker(failures: int = 3, open_for: float = 1.0, **options: Any) -> Circuit
     return CircuitBreaker(failures, open_for, **options)
 
 
+def state(subject: CircuitBreaker) -> str:
+    """Its state now; a type checker believes that a property stays as it was."""
+    return subject.state
+
+
 def fail(subject: CircuitBreaker, times: int, now: float = START) -> None:
     """So many calls that were not answered, one after the other."""
     for _ in range(times):
@@ -75,7 +80,7 @@ class TestRate:
         assert subject.is_closed
         succeed(subject)
         fail(subject, 1)
-        assert subject.state == "open"
+        assert state(subject) == "open"
 
     def test_a_smaller_share_does_not(self) -> None:
         """One of three, for long."""
@@ -91,7 +96,7 @@ class TestRate:
         fail(subject, 9)
         assert subject.is_closed
         fail(subject, 1)
-        assert subject.state == "open"
+        assert state(subject) == "open"
 
     def test_forgets_what_is_older_than_the_window(self) -> None:
         """Nineteen failures, one every two seconds, are at most five in any ten."""
@@ -106,7 +111,7 @@ class TestRate:
         for turn in range(10):
             assert subject.is_closed
             fail(subject, 1, START + turn)
-        assert subject.state == "open"
+        assert state(subject) == "open"
 
     def test_can_be_switched_off(self) -> None:
         """Then only the row counts."""
@@ -141,7 +146,7 @@ class TestSlowCalls:
         succeed(subject, 7, seconds=0.05)
         assert subject.is_closed
         succeed(subject, 1, seconds=0.05)
-        assert subject.state == "open"
+        assert state(subject) == "open"
 
     def test_do_not_matter_unless_asked_for(self) -> None:
         """By default an answer is an answer."""
@@ -166,9 +171,9 @@ class TestOpen:
         fail(subject, 3)
         assert subject.retry_in(START) == pytest.approx(2.0)
         assert not subject.admits(START + 1.999)
-        assert subject.state == "open"
+        assert state(subject) == "open"
         assert subject.admits(START + 2.0)
-        assert subject.state == "half_open"
+        assert state(subject) == "half_open"
 
     def test_stays_twice_as_long_after_each_probe_in_vain(self) -> None:
         """Up to the longest."""
@@ -206,7 +211,8 @@ class TestOpen:
             now += subject.retry_in(now)
             assert subject.admits(now)
             fail(subject, 1, now)
-        assert (subject.state, subject.retry_in(now)) == ("open", pytest.approx(10.0))
+        assert state(subject) == "open"
+        assert subject.retry_in(now) == pytest.approx(10.0)
 
     @pytest.mark.parametrize(("jitter", "stay"), [(0.0, 1.0), (0.5, 1.1), (1.0, 1.2)])
     def test_up_to_a_fifth_is_added_at_random(self, jitter: float, stay: float) -> None:
@@ -250,7 +256,7 @@ class TestHalfOpen:
         """For longer than before."""
         subject, now = self.probing()
         fail(subject, 1, now)
-        assert subject.state == "open"
+        assert state(subject) == "open"
         assert subject.retry_in(now) == pytest.approx(2.0)
 
     def test_it_may_take_several_successes(self) -> None:
@@ -258,7 +264,7 @@ class TestHalfOpen:
         subject, now = self.probing(successes=3)
         for _ in range(2):
             succeed(subject, 1, now)
-            assert subject.state == "half_open"
+            assert state(subject) == "half_open"
             assert [subject.admits(now) for _ in range(5)] == [True, False, False, False, False]
         succeed(subject, 1, now)
         assert subject.is_closed
@@ -272,7 +278,7 @@ class TestHalfOpen:
         now += subject.retry_in(now)
         assert subject.admits(now)
         succeed(subject, 1, now)
-        assert subject.state == "half_open"
+        assert state(subject) == "half_open"
 
     def test_a_lost_probe_is_replaced(self) -> None:
         """Nobody reported; the next one goes after a while, and what the first one finds comes too late."""
@@ -325,7 +331,7 @@ class TestByHand:
         subject = breaker()
         subject.force_open()
         succeed(subject, 10)
-        assert subject.state == "open"
+        assert state(subject) == "open"
         assert not subject.admits(START + 1e9)
         assert subject.retry_in(START) == math.inf
 
@@ -347,7 +353,7 @@ class TestByHand:
         fail(subject, 2)
         assert subject.is_closed
         fail(subject, 1)
-        assert subject.state == "open"
+        assert state(subject) == "open"
         assert subject.retry_in(START) == pytest.approx(1.0)
 
     def test_reset_forgets_failures(self) -> None:
@@ -403,7 +409,7 @@ class TestTransitions:
     def test_who_hears_of_one_may_act_on_it(self) -> None:
         """A reset out of the hearing of an opening leaves it closed."""
         subject = breaker()
-        subject.on_transition = lambda old, new: subject.reset() if new == "open" else None
+        subject.on_transition = lambda _, new: subject.reset() if new == "open" else None
         fail(subject, 3)
         assert subject.is_closed
         assert subject.retry_in(START) == 0.0
@@ -429,10 +435,10 @@ def test_a_copy_has_the_settings_and_not_the_state() -> None:
     subject = breaker(
         2, 3.0, max_open_for=5.0, failure_rate=None, slow_rate=1.0, slow_after=0.5, minimum=4, successes=2
     )
-    subject.on_transition = lambda old, new: None
+    subject.on_transition = lambda *_: None
     subject.force_open()
     copy = subject.copy()
-    assert copy.is_closed
+    assert state(copy) == "closed"
     assert copy.on_transition is None
     fail(copy, 2)
     assert copy.retry_in(START) == pytest.approx(3.0)
@@ -442,11 +448,11 @@ def test_a_copy_has_the_settings_and_not_the_state() -> None:
     now = START + 8
     for _ in range(2):
         assert copy.admits(now)
-        assert not copy.is_closed
+        assert state(copy) == "half_open"
         succeed(copy, 1, now)
-    assert copy.is_closed
+    assert state(copy) == "closed"
     succeed(copy, 4, now, seconds=0.5)
-    assert copy.state == "open"
+    assert state(copy) == "open"
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -515,7 +521,7 @@ class Life(RuleBasedStateMachine):
     @rule(callers=st.integers(1, 20))
     def ask(self, callers: int) -> None:
         """Several at once."""
-        was = self.subject.state
+        was = state(self.subject)
         due = self.subject.retry_in(self.now) <= 0
         admitted = 0
         for _ in range(callers):
@@ -525,7 +531,7 @@ class Life(RuleBasedStateMachine):
         expected = callers if was == "closed" else 1 if due else 0
         assert admitted == expected
         if admitted and was != "closed":
-            assert self.subject.state == "half_open"
+            assert state(self.subject) == "half_open"
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), good=st.booleans(), seconds=st.floats(0, 0.2))
@@ -542,8 +548,8 @@ class Life(RuleBasedStateMachine):
             assert seen(self.subject, self.now) == before
         assert len(self.moves) - moves <= 1
         if not late and not good and before[0] == "half_open" and not self.switch:
-            assert self.subject.state == "open"
-        if self.subject.state == "open" and before[0] != "open":
+            assert state(self.subject) == "open"
+        if state(self.subject) == "open" and before[0] != "open":
             assert self.shortest <= self.subject.retry_in(self.now) * (1 + 1e-9)
             assert self.subject.retry_in(self.now) <= self.longest * (1 + 1e-9)
 
@@ -552,26 +558,26 @@ class Life(RuleBasedStateMachine):
         """As many failures in a row as it takes."""
         was_closed = self.subject.is_closed and not self.switch
         fail(self.subject, self.failures, self.now)
-        assert not was_closed or self.subject.state == "open"
+        assert not was_closed or state(self.subject) == "open"
 
     @rule(act=st.sampled_from(["force_open", "disable", "reset"]))
     def turn(self, act: str) -> None:
         """By hand."""
         getattr(self.subject, act)()
         self.switch = "" if act == "reset" else act
-        assert self.subject.state == ("open" if act == "force_open" else "closed")
+        assert state(self.subject) == ("open" if act == "force_open" else "closed")
 
     @invariant()
     def at_most_one_probe_is_out(self) -> None:
         """One whose report would be heard, that is."""
-        if hasattr(self, "subject") and self.subject.state == "half_open":
+        if hasattr(self, "subject") and state(self.subject) == "half_open":
             assert self.out.count(self.subject.generation) <= 1
 
     @invariant()
     def it_can_be_waited_for(self) -> None:
         """Nothing but the switch keeps it from probing for longer than the longest time."""
         if hasattr(self, "subject"):
-            assert self.subject.is_closed == (self.subject.state == "closed")
+            assert self.subject.is_closed == (state(self.subject) == "closed")
             wait = self.subject.retry_in(self.now)
             assert (wait == math.inf) == (self.switch == "force_open")
             assert wait == math.inf or 0 <= wait <= self.longest * (1 + 1e-9)

@@ -111,7 +111,7 @@ class Faulty(Connection):
 
     can_read_destructive = can_read  # before redis-py 8
 
-    async def send_packed_command(self, command: Any, check_health: bool | None = True) -> None:  # noqa: FBT001, FBT002
+    async def send_packed_command(self, command: Any, check_health: bool | None = True) -> None:
         """Send, or not."""
         if self.where == "sending":
             raise self.error

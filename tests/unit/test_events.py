@@ -79,9 +79,7 @@ class TestOfABackend:
         assert {type(event) for event in told} == {Exchanged, BreakerMoved, DecidedWithout}
         assert "sesame" not in repr(told)
 
-    async def test_a_listener_that_raises_harms_nobody(
-        self, server: Server, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_listener_that_raises_harms_nobody(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         """The next one hears, every caller has its answer, and the mistake is in the log."""
         told: list[Event] = []
 
@@ -130,7 +128,9 @@ class TestWithoutAServer:
                 second.try_acquire("k"),
             )
             await asyncio.sleep(0)
-        seen = Counter((event.limiter, event.source, event.decisions) for event in told if type(event) is DecidedWithout)
+        seen = Counter(
+            (event.limiter, event.source, event.decisions) for event in told if type(event) is DecidedWithout
+        )
         assert seen == {("a", "fail_open", 550): 3, ("a", "fallback", 1): 3, ("b", "fail_closed", 1): 3}
         assert len(told) == 9
 
@@ -155,7 +155,9 @@ class TestWithoutAServer:
     async def test_why_is_told(self) -> None:
         """The error that the decision was made for."""
         told: list[Event] = []
-        async with RedisBackend.from_url(f"redis://{HOST}:{free_port()}", deadline=5, listeners=[told.append]) as backend:
+        async with RedisBackend.from_url(
+            f"redis://{HOST}:{free_port()}", deadline=5, listeners=[told.append]
+        ) as backend:
             await Limiter("10/h", backend, name="api").try_acquire("k")
             await asyncio.sleep(0)
         (event,) = told
@@ -247,7 +249,7 @@ class TestLogListener:
 
     async def test_is_replaced_by_the_listeners_given(self, caplog: pytest.LogCaptureFixture) -> None:
         """None at all is possible, too."""
-        caplog.set_level(logging.DEBUG, "aiolimit")
+        caplog.set_level(logging.INFO, "aiolimit")
         async with RedisBackend.from_url(f"redis://{HOST}:{free_port()}", deadline=5, listeners=[]) as backend:
             await Limiter("10/h", backend).try_acquire("k")
             backend.breaker.force_open()

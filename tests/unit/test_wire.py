@@ -66,7 +66,7 @@ ANSWERS: list[tuple[Exception, type[BackendError], str]] = [
     (redis_errors.NoPermissionError("User u has no permissions to run the 'eval' command"), BackendError, "+eval "),
     (redis_errors.ResponseError("ERR The user executing the script can't run this command"), BackendError, "+time"),
     (redis_errors.ResponseError("ACL failure in script: User u has no permissions"), BackendError, "+mget"),
-    (redis_errors.ResponseError("WRONGTYPE Operation against a key"), BackendError, "refused the script"),
+    (redis_errors.ResponseError("WRONGTYPE Operation against a key"), BackendError, "the server refused"),
     (redis_errors.ResponseError("ERR unknown command 'EVALSHA'"), BackendError, "unknown command"),
     (redis_errors.ResponseError("CROSSSLOT Keys in request don't hash to the same slot"), BackendError, "CROSSSLOT"),
     (redis_errors.TimeoutError("Timeout reading from socket"), BackendTimeout, "in time"),
