@@ -9,6 +9,7 @@ local PARAMS = 3
 -- include "lib/arithmetic.lua"
 -- include "lib/request.lua"
 -- include "lib/ring.lua"
+-- include "lib/ring_writes.lua"
 local limit, window, tolerance = unpack(param)
 
 -- Bring a log forward to now: what a lower limit leaves, what the clock was set back over, what has aged out.

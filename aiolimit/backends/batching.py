@@ -7,8 +7,8 @@ it, up to a cap. There is no timer on this way and no waiting for more to come.
 
 What must hold:
 
-- Who waits longer than the deadline hears so, and twice as long again only behind others of its own process while the
-  server is answering.
+- Who waits longer than the deadline hears so. Up to twice as long again waits only what this process itself holds up:
+  its event loop, or its other callers while the server is answering.
 - A future is the caller's alone. Cancelling it, or its deadline, touches no I/O, except that the last deadline of a
   batch on the wire drops the connection, since its answers are no longer of use to anyone.
 - A batch is sent once. If it was written and no answer came, its callers hear so; nobody sends it again.
@@ -49,6 +49,8 @@ _log = logging.getLogger(__name__)
 
 _TURNS_FOR_REPLIES = 3
 """How many turns of the loop a reply needs from the socket to its caller, with one to spare."""
+_HELD_UP = 0.005
+"""A timer that is later, in seconds, says that the event loop was held up."""
 _MOST_PATIENCE = 2
 """How many deadlines more a question may wait, at most, behind others of its process while the server is answering."""
 _PROBE_SLACK = 0.05
@@ -104,6 +106,8 @@ class Hub:
         self._marks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._held_up = 0.0
+        """How late the timer was, in seconds."""
         self.answered_at = -math.inf
         """When the server last answered, in the loop's seconds."""
         self._without: dict[tuple[str, Source], tuple[int, BackendError]] = {}
@@ -273,6 +277,8 @@ class Hub:
 
     def _expire(self, turns: int = _TURNS_FOR_REPLIES) -> None:
         """A deadline has come. What has arrived goes first: a loop that was held up is not a server that was slow."""
+        if turns == _TURNS_FOR_REPLIES:
+            self._held_up = self.loop.time() - self._timer_at
         if turns:
             self.loop.call_soon(self._expire, turns - 1, context=self._context)
         else:
@@ -284,30 +290,45 @@ class Hub:
             self._timer.cancel()
             self._timer = None
         now = self.loop.time()
-        while self._expiries:
-            deadline, number, batch, upto, latest = self._expiries[0]
-            if deadline > now:
-                self._set_timer(deadline)
-                return
+        unsent = False
+        while self._expiries and self._expiries[0][0] <= now:
+            _, number, batch, upto, latest = self._expiries[0]
             again = self._look_again_at(now, batch, latest)
             if again > now:
                 heapreplace(self._expiries, (again, number, batch, upto, latest))
                 continue
             heappop(self._expiries)
-            if not batch.keys:
-                continue
-            _log.debug("the deadline of %d has come", upto)
-            batch.fail(self._too_late, upto)
-            if batch.lane is not None and upto == batch.marked:
-                batch.lane.drop()
+            if batch.keys:
+                _log.debug("the deadline of %d has come", upto)
+                unsent = unsent or batch.lane is None
+                batch.fail(self._too_late, upto)
+                if batch.lane is not None and upto == batch.marked:
+                    batch.lane.drop()
+        self._held_up = 0.0
+        if self._expiries:
+            self._set_timer(self._expiries[0][0])
+        if unsent and not self.starved and not any(lane.is_connected for lane in self._lanes):
+            self.report_failure(self.breaker.generation)
+
+    def report_failure(self, generation: int) -> None:
+        """Let the breaker know of an outage, and let nobody wait if that opens it."""
+        self.stats.failures += 1
+        self.breaker.failed(generation, time.monotonic())
+        if not self.breaker.is_closed:
+            self.give_up_queue()
 
     def _look_again_at(self, now: float, batch: Batch, latest: float) -> float:
         """Until when to be patient with a batch whose deadline has come.
 
-        A server that is answering is not away. What waits behind thousands of others of this very process gets more
-        time then: to fail open because of one's own load would let through the most when there is the most.
+        The time that this event loop was held up is not the server's. And a server that is answering is not away: what
+        waits behind thousands of others of this very process gets more time then, because to fail open under one's own
+        load would let through the most when there is the most.
         """
-        if not batch.keys or now - self.answered_at > self.deadline / 2:
+        if not batch.keys:
+            return now
+        if self._held_up > _HELD_UP:
+            return min(now + self._held_up, latest)
+        if now - self.answered_at > self.deadline / 2:
             return now
         turn = now + self.deadline / 4 if batch.lane is None else batch.sent_at + self.deadline
         return min(turn, latest)

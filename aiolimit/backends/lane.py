@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 from redis import exceptions as redis_errors
 
-from ..errors import BackendOverloaded, BackendTimeout, BackendUnavailable
+from ..errors import BackendOverloaded, BackendUnavailable
 from ..events import Exchanged
 from .batching import closed, given_up
 from .wire import pack_calls, translate
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 _STARVED_RETRY = 0.005
 """Seconds between two looks at a pool that has no connection free."""
-_LATE_LOOP = 0.05
-"""An attempt that ends so many seconds after its deadline was held up by this event loop, and not by the server."""
+_CONNECT_PATIENCE = 1.0
+"""The most seconds to connect in, where that is longer than the deadline."""
 _TURNS_FOR_OTHERS = 4
 """How many turns of the loop a waiter of redis-py's blocking pool needs to take what was given back."""
 
@@ -163,23 +163,22 @@ class Lane:
         hub = self._hub
         self.is_opening = True
         generation = hub.breaker.generation
-        start = hub.loop.time()
         try:
-            async with asyncio.timeout(hub.deadline):
+            # An attempt may outlast those who asked for it: the next ones need the connection, too.
+            async with asyncio.timeout(max(hub.deadline, _CONNECT_PATIENCE)):
                 self._connection = await self._connector.connect()
+        except TimeoutError:
+            hub.expire_due()  # has told the breaker, if anybody waited
+            return None
         except Exception as error:  # noqa: BLE001  (whatever ends the attempt is the answer to those who wait)
             failure = translate(error)
             _log.debug("not connected: %s", failure)
             hub.starved = isinstance(failure, BackendOverloaded)
             if hub.starved or hub.has_other_connection(self):
                 return None
-            if isinstance(failure, BackendTimeout):
-                hub.expire_due()  # who asked meanwhile gets another attempt
-            else:
-                for batch in hub.take():
-                    batch.fail(partial(translate, error))
-            if hub.loop.time() - start < hub.deadline + _LATE_LOOP:
-                self._report(generation, failure)
+            for batch in hub.take():
+                batch.fail(partial(translate, error))
+            self._report(generation, failure)
             return None
         finally:
             self.is_opening = False
@@ -236,10 +235,7 @@ class Lane:
         if failure is None or (not is_outage and hub.breaker.state == "half_open"):
             hub.breaker.succeeded(generation, time.monotonic(), seconds)
         elif is_outage:
-            hub.stats.failures += 1
-            hub.breaker.failed(generation, time.monotonic())
-            if not hub.breaker.is_closed:
-                hub.give_up_queue()
+            hub.report_failure(generation)
 
     async def _round(
         self, connection: AbstractConnection, batches: list[Batch], with_text: list[Batch] | tuple[()]

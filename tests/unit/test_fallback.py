@@ -436,7 +436,7 @@ class TestSettling:
 
 @pytest.mark.parametrize("failure", ["open", "closed", "local"])
 async def test_a_timeout_of_the_caller_s_own_refuses(failure: Any) -> None:
-    """`acquire` with less time than the store's deadline ends in that time, whatever the policy; and decides nothing."""
+    """`acquire` with less time than the store's deadline ends in that time whatever the policy, and decides nothing."""
     backend = FaultyBackend(deadline=30)
     backend.delay = 60
     limiter = Limiter("100/h", backend, failure=failure)

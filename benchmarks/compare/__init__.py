@@ -1,0 +1,1 @@
+"""What aiolimit is measured against."""
