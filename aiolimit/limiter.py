@@ -297,40 +297,43 @@ class Limiter:
         """The store answered: note what it admitted, and tell it what was admitted while it was away."""
         fallback.admitted(key, granted)
         if fallback.owes and self._settling is None:
-            self._settling = asyncio.get_running_loop().create_task(self._settle(fallback), name="aiolimit settle")
+            owed = list(fallback.take_owed().items())
+            # The first piece is asked for now: a task of its own would begin when the backend may have been closed.
+            first = self._charges(fallback, owed[:_PIECE])
+            settle = self._settle(fallback, first, owed[_PIECE:])
+            self._settling = asyncio.get_running_loop().create_task(settle, name="aiolimit settle")
 
-    async def _settle(self, fallback: Fallback) -> None:
+    async def _settle(self, fallback: Fallback, asked: list[Awaitable[Answer]], owed: list[tuple[Key, int]]) -> None:
         """Charge to the store what was admitted without it: in pieces, and nothing that was sent a second time."""
-        owed = list(fallback.take_owed().items())
         try:
-            while owed:
-                piece, owed = owed[:_PIECE], owed[_PIECE:]
-                told = await asyncio.gather(*[self._tell_store(key, units) for key, units in piece])
-                for (key, units), is_told in zip(piece, told, strict=True):
-                    if not is_told:
-                        fallback.owe(key, units)
-                if not all(told):
+            while True:
+                # An error but these: it may have been charged, or never can be.
+                outcomes = await asyncio.gather(*asked, return_exceptions=True)
+                if not owed or any(
+                    isinstance(one, BackendClosed | BackendOverloaded | CircuitOpen) for one in outcomes
+                ):
                     return
-        except BackendClosed:
-            return  # whoever closes it wants nothing more of it
+                piece, owed = owed[:_PIECE], owed[_PIECE:]
+                asked = self._charges(fallback, piece)
         finally:
             for key, units in owed:
                 fallback.owe(key, units)
             self._settling = None
 
-    async def _tell_store(self, key: Key, units: int) -> bool:
-        """Charge what one key owes. Gives whether that is done with: False when it certainly was not sent."""
-        try:
-            answer = self._ask(CHARGE, key, units)
-            if not isinstance(answer, tuple):
-                await answer
-        except (CircuitOpen, BackendOverloaded):
-            return False
-        except BackendClosed:
-            raise
-        except BackendError:
-            pass  # it may have been charged, or never can be
-        return True
+    def _charges(self, fallback: Fallback, piece: list[tuple[Key, int]]) -> list[Awaitable[Answer]]:
+        """Ask for these charges; what is turned away stays owed."""
+        asked: list[Awaitable[Answer]] = []
+        for key, units in piece:
+            try:
+                answer = self._ask(CHARGE, key, units)
+            except (CircuitOpen, BackendOverloaded):
+                fallback.owe(key, units)
+            except BackendError:
+                continue  # it may have been charged, or never can be
+            else:
+                if not isinstance(answer, tuple):
+                    asked.append(answer)
+        return asked
 
     def _forced(self, key: Key, cost: int, answer: bool) -> Decision:  # noqa: FBT001  (it is the answer)
         """What the switch over all limiters says."""

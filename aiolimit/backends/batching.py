@@ -300,7 +300,7 @@ class Hub:
             heappop(self._expiries)
             if batch.keys:
                 _log.debug("the deadline of %d has come", upto)
-                unsent = unsent or batch.lane is None
+                unsent = unsent or (batch.lane is None and self._held_up <= _HELD_UP)
                 batch.fail(self._too_late, upto)
                 if batch.lane is not None and upto == batch.marked:
                     batch.lane.drop()

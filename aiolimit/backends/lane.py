@@ -163,14 +163,15 @@ class Lane:
         hub = self._hub
         self.is_opening = True
         generation = hub.breaker.generation
+        # An attempt may outlast those who asked for it: the next ones need the connection, too.
+        patience = asyncio.timeout(max(hub.deadline, _CONNECT_PATIENCE))
         try:
-            # An attempt may outlast those who asked for it: the next ones need the connection, too.
-            async with asyncio.timeout(max(hub.deadline, _CONNECT_PATIENCE)):
+            async with patience:
                 self._connection = await self._connector.connect()
-        except TimeoutError:
-            hub.expire_due()  # has told the breaker, if anybody waited
-            return None
         except Exception as error:  # noqa: BLE001  (whatever ends the attempt is the answer to those who wait)
+            if patience.expired():
+                hub.expire_due()  # has told the breaker, if anybody waited
+                return None
             failure = translate(error)
             _log.debug("not connected: %s", failure)
             hub.starved = isinstance(failure, BackendOverloaded)
