@@ -127,6 +127,7 @@ class Lane:
     async def _serve(self) -> None:
         """Serve the queue until it is empty, then wait to be woken."""
         while self._hub.has_work:
+            _raise_if_cancelled()
             connection = await self._ready()
             if connection is not None:
                 batches = self._hub.take()
@@ -140,6 +141,7 @@ class Lane:
                 break
             elif self._hub.starved:
                 await asyncio.sleep(_STARVED_RETRY)
+        _raise_if_cancelled()
         self._idle = self._hub.loop.create_future()
         try:
             await self._idle
@@ -278,6 +280,13 @@ class Lane:
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._connector.release(connection)
+
+
+def _raise_if_cancelled() -> None:
+    """End what was cancelled, though the cancellation got lost on its way through a client."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _is_alive(connection: AbstractConnection) -> bool:
