@@ -6,28 +6,25 @@ import asyncio
 import logging
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from . import override
-from .algorithms import CHARGE, MAX_EXACT, PEEK, REFUND, RESET, TAKE, UP_TO
-from .backends import MemoryBackend, RedisBackend
+from .algorithms import CHARGE, PEEK, REFUND, RESET, TAKE, UP_TO
+from .arguments import checked_deadline, checked_failure, checked_units, made_backend, one_policy
 from .decision import Decision
 from .errors import BackendClosed, BackendError, BackendOverloaded, BackendUnavailable, CircuitOpen, PolicyError
 from .fallback import Fallback
 from .keys import checked_name, key_bytes
-from .policies import Policy, parse_policies
 from .waiting import Acquisition, Line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from typing import Self
 
     from .algorithms import Answer
+    from .arguments import Failure, Policies
     from .backends import Answers, Backend
     from .keys import Key
-
-Failure = Literal["open", "closed", "local"]
-Policies: TypeAlias = "Policy | str | Sequence[Policy | str]"
 
 # The constructor of a named tuple takes three times as long.
 _new: Callable[[type[Decision], tuple[object, ...]], Decision] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -77,11 +74,11 @@ class Limiter:
             raise TypeError(f"group must be a callable that gives a key's group, or None, not {group!r}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError(f"share must be more than 0 and at most 1, not {share!r}")
-        self.policy = _one_policy(policy)
+        self.policy = one_policy(policy)
         self.name = checked_name("name", name)
         self._owns_backend = backend is None or isinstance(backend, str)
-        self.backend: Backend = _backend(backend)
-        self._failure = _checked_failure(failure)
+        self.backend: Backend = made_backend(backend)
+        self._failure = checked_failure(failure)
         self._share = share
         self._fallback = Fallback(self.policy, share) if failure == "local" else None
         self._settling: asyncio.Task[None] | None = None
@@ -112,11 +109,14 @@ class Limiter:
         if type(cost) is not int or not 0 <= cost <= self._limit:
             self._check_cost(cost)
         if failure is not None:
-            _checked_failure(failure)
+            checked_failure(failure)
         if override.forced is not None:
             return self._forced(key, cost, override.forced)
         try:
-            answer = self._ask(TAKE, key, cost) if deadline is None else self._ask(TAKE, key, cost, _seconds(deadline))
+            if deadline is None:
+                answer = self._ask(TAKE, key, cost)
+            else:
+                answer = self._ask(TAKE, key, cost, checked_deadline(deadline))
             if type(answer) is not tuple:
                 answer = await cast("Awaitable[Answer]", answer)
         except BackendUnavailable as error:
@@ -145,7 +145,7 @@ class Limiter:
         """
         self._check_cost(cost)
         if failure is not None:
-            _checked_failure(failure)
+            checked_failure(failure)
         return Acquisition(
             self._line, self.try_acquire, self._refusal, key=key, cost=cost, timeout=timeout, failure=failure
         )
@@ -168,7 +168,7 @@ class Limiter:
         keys: list[Key] = []
         costs: list[int] = []
         if failure is not None:
-            _checked_failure(failure)
+            checked_failure(failure)
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise TypeError(f"items must be several keys, or pairs of a key and a cost, not one {type(items).__name__}")
         for item in items:
@@ -195,7 +195,7 @@ class Limiter:
             key: Who asks.
             cost: The most units wanted; may be more than the limit.
         """
-        _check_units(cost)
+        checked_units(cost)
         return await self._decide(UP_TO, key, cost)
 
     async def peek(self, key: Key, cost: int = 1) -> Decision:
@@ -209,7 +209,7 @@ class Limiter:
         Never makes a key fresher than fresh, and creates nothing. A sliding log gives back its oldest units first, so
         that what stays counts at least as long as it should.
         """
-        _check_units(cost)
+        checked_units(cost)
         return await self._decide(REFUND, key, cost)
 
     async def charge(self, key: Key, cost: int = 1) -> Decision:
@@ -218,7 +218,7 @@ class Limiter:
         Beyond the limit the key is in debt: nothing is admitted until the debt is paid off by time. A debt is kept
         exactly up to seven times the limit at least, and beyond that counts as no more.
         """
-        _check_units(cost)
+        checked_units(cost)
         return await self._decide(CHARGE, key, cost)
 
     async def reset(self, key: Key) -> Decision:
@@ -349,57 +349,9 @@ class Limiter:
         return self._decision(key, cost, (0, 0, wait_us, wait_us))
 
     def _check_cost(self, cost: object) -> None:
-        units = _check_units(cost)
+        units = checked_units(cost)
         if units > self._limit:
             raise PolicyError(
                 f"cost {units} can never be admitted: the policy {self.policy} admits at most {self._limit} at once; "
                 "ask for less at a time, or for as much as fits with acquire_up_to"
             )
-
-
-def _checked_failure(failure: Failure) -> Failure:
-    if failure not in ("open", "closed", "local"):
-        raise ValueError(f"failure must be 'open', 'closed' or 'local', not {failure!r}")
-    return failure
-
-
-def _seconds(deadline: object) -> float:
-    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
-        raise ValueError(f"deadline must be a number of seconds, more than 0, not {deadline!r}")
-    return deadline
-
-
-def _check_units(cost: object) -> int:
-    if isinstance(cost, bool) or not isinstance(cost, int):
-        raise TypeError(f"cost must be a whole number of units, not {cost!r} ({type(cost).__name__})")
-    if not 0 <= cost <= MAX_EXACT:
-        raise ValueError(f"cost must be between 0 and 2**53 - 1 units, not {cost}; to give units back, use refund")
-    return cost
-
-
-def _one_policy(policy: Policies) -> Policy:
-    if isinstance(policy, str):
-        found: tuple[object, ...] = parse_policies(policy)
-    elif isinstance(policy, list | tuple):
-        found = tuple(part for item in policy for part in (parse_policies(item) if isinstance(item, str) else (item,)))
-    else:
-        found = (policy,)
-    if len(found) != 1:
-        raise PolicyError(f"a limiter takes one policy, not {len(found)}: use a limiter for each")
-    (one,) = found
-    if not isinstance(one, Policy):
-        raise TypeError(f"policy must be a policy or policy text such as '100/minute', not {one!r}")
-    return one
-
-
-def _backend(backend: Backend | str | None) -> Backend:
-    if backend is None:
-        return MemoryBackend()
-    if isinstance(backend, str):
-        return RedisBackend.from_url(backend)
-    if not hasattr(backend, "place"):
-        raise TypeError(
-            f"backend must be a RedisBackend, a MemoryBackend or a URL, not {type(backend).__name__}; "
-            "for a client that you have, write RedisBackend(client=...)"
-        )
-    return backend

@@ -13,9 +13,9 @@ from .keys import key_bytes
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
+    from .arguments import Failure
     from .decision import Decision
     from .keys import Key
-    from .limiter import Failure
 
 
 class _Turn:
